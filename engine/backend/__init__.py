@@ -1,0 +1,1 @@
+"""Backends: they turn a StepPlan into a StepResult."""

@@ -1,0 +1,1 @@
+"""Reading GGUF model files over mmap: metadata, tensor directory, tensor bytes."""

@@ -1,0 +1,1 @@
+"""Rules of memory (chunks, prefixes, eviction) and the storage they govern."""

@@ -1,0 +1,1 @@
+"""One file an architecture, written over the ops dictionary of `engine.ops`."""

@@ -1,0 +1,1 @@
+"""Sessions, requests, and the decision of what the next step computes."""

@@ -1,0 +1,1 @@
+"""The C kernels and the loader of their library."""

@@ -1,0 +1,1 @@
+"""CUDA kernels and their launchers (none yet)."""

@@ -1,0 +1,1 @@
+"""Strata Desktop: the window. Runs, and is tested, without a GPU."""

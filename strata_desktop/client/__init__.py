@@ -1,0 +1,1 @@
+"""Talking to the engine: starting or attaching, HTTP calls, event streams."""

@@ -1,0 +1,1 @@
+"""All state that views show, in QtCore only."""

@@ -1,0 +1,1 @@
+"""Widgets: how things are drawn, and no decision but that."""
