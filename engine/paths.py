@@ -10,9 +10,9 @@ DEMO_MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def data_home() -> Path:
-    """Return the folder for models, chats and settings.
+    r"""Return the folder for models, chats and settings.
 
-    `STRATA_HOME` wins; else `%LOCALAPPDATA%\\Strata` on Windows, `~/Library/Application
+    `STRATA_HOME` wins; else `%LOCALAPPDATA%\Strata` on Windows, `~/Library/Application
     Support/Strata` on macOS, `$XDG_DATA_HOME/strata` or `~/.local/share/strata` elsewhere.
     """
     if home := os.environ.get("STRATA_HOME"):

@@ -1,1 +1,1 @@
-"""What the machine computes: arrays and bytes in, arrays and bytes out. No model, no session, no Qt."""
+"""What the machine computes: arrays and bytes in and out. No model, no session, no Qt."""
