@@ -1,0 +1,1 @@
+"""Files the window shows: icons (drawn for this project). No code."""

@@ -1,0 +1,100 @@
+"""Icons: the SVG files of `resources/icons`, tinted at run time, and buttons that wear them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from PySide6.QtCore import QByteArray, QEvent, QRectF, QSize, Qt
+from PySide6.QtGui import QIcon, QPainter, QPixmap
+from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QToolButton, QWidget
+
+from strata_desktop.views.theme import colors
+
+ICON_SIZES_PX = (16, 18, 20, 24, 32, 36, 40, 48, 64)
+
+
+def svg_pixmap(name: str, color: str, height_px: int, ratio: float = 1.0) -> QPixmap:
+    """Draw an icon.
+
+    Args:
+        name: file stem in `resources/icons`.
+        color: what `currentColor` becomes, #rrggbb.
+        height_px: side in device-independent pixels.
+        ratio: device pixels per device-independent pixel.
+    """
+    source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
+    renderer = QSvgRenderer(QByteArray(source.replace("currentColor", color).encode()))
+    side = round(height_px * ratio)
+    pixmap = QPixmap(side, side)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    renderer.render(painter, QRectF(0, 0, side, side))
+    painter.end()
+    pixmap.setDevicePixelRatio(ratio)
+    return pixmap
+
+
+def icon(name: str, color: str, disabled_color: str | None = None) -> QIcon:
+    """Return an icon in one colour, sharp at every usual size and screen scale."""
+    made = QIcon()
+    for side in ICON_SIZES_PX:
+        made.addPixmap(svg_pixmap(name, color, side))
+        if disabled_color:
+            made.addPixmap(svg_pixmap(name, disabled_color, side), QIcon.Mode.Disabled)
+    return made
+
+
+def app_icon() -> QIcon:
+    """Return the program's own icon."""
+    made = QIcon()
+    for side in (16, 24, 32, 48, 64, 128, 256):
+        made.addPixmap(svg_pixmap("app", "#000000", side))
+    return made
+
+
+class IconButton(QToolButton):
+    """A flat button with an icon; its name is tooltip and accessible name.
+
+    The icon takes the colour named by `tint` (a field of `Colors`) and follows the theme.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        parent: QWidget | None = None,
+        *,
+        tint: str = "text_muted",
+        side_px: int = 18,
+    ) -> None:
+        super().__init__(parent)
+        self._name = name
+        self._tint = tint
+        self.setProperty("kind", "icon")
+        self.setIconSize(QSize(side_px, side_px))
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.set_label(label)
+        self._tint_icon()
+
+    def set_label(self, label: str) -> None:
+        """Name the button for eyes (tooltip) and screen readers alike."""
+        self.setToolTip(label)
+        self.setAccessibleName(label)
+
+    def set_icon(self, name: str) -> None:
+        """Wear another icon."""
+        if name != self._name:
+            self._name = name
+            self._tint_icon()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme."""
+        if event.type() == QEvent.Type.PaletteChange:
+            self._tint_icon()
+        super().changeEvent(event)
+
+    def _tint_icon(self) -> None:
+        shades = colors(self)
+        self.setIcon(icon(self._name, getattr(shades, self._tint), shades.border_strong))
