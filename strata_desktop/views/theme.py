@@ -195,8 +195,13 @@ def session_color(index: int) -> QColor:
 
 
 def colors(widget: QWidget) -> Colors:
-    """Return the colours valid for `widget` now (from the darkness of its palette)."""
-    return DARK if widget.palette().color(QPalette.ColorRole.Window).lightness() < 128 else LIGHT
+    """Return the colours valid for `widget` now.
+
+    The application's palette is asked, not the widget's own: a style sheet's transparent
+    background makes the latter black.
+    """
+    window = QApplication.palette(widget).color(QPalette.ColorRole.Window)
+    return DARK if window.lightness() < 128 else LIGHT
 
 
 def mono_font(height_px: int = TYPE.body) -> QFont:
