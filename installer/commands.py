@@ -80,14 +80,16 @@ def run_logged(
             if not line.startswith("Progress "):
                 lines.append(line)
                 console.log(line)
-        exit_code = child.wait()
     except BaseException:
         child.terminate()
-        child.wait()
         raise
-    if exit_code != 0:
+    finally:
+        child.wait()
+        # A child of the command may hold the pipe a little longer than the command itself.
+        reader.join(timeout=5.0)
+    if child.returncode != 0:
         raise InstallError(
-            f"{what} ended with exit code {exit_code}.",
+            f"{what} ended with exit code {child.returncode}.",
             lines=tuple(deque((line for line in lines if line.strip()), maxlen=KEPT_LINES)),
         )
     return lines
@@ -95,6 +97,7 @@ def run_logged(
 
 def _read(child: subprocess.Popen[str], arrivals: queue.Queue[str | None]) -> None:
     assert child.stdout is not None
-    for line in child.stdout:
-        arrivals.put(line.rstrip("\r\n"))
+    with child.stdout as output:
+        for line in output:
+            arrivals.put(line.rstrip("\r\n"))
     arrivals.put(None)
