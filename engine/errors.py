@@ -9,6 +9,7 @@ EngineError
 │   ├── InvalidRequestError     400: the body is wrong
 │   ├── ContextLengthError      400 context_length_exceeded: no token fits behind the prompt
 │   ├── KvPoolFullError         503 kv_pool_full: no chunk can be freed for it
+│   ├── QueueFullError          503 queue_full: too many requests wait for a lane
 │   └── ModelNotReadyError      503 model_not_loaded: nothing is loaded, or it is still loading
 ├── MemoryBudgetError           the plan does not fit the machine; names the limit that binds
 ├── DeviceError                 the device failed in the middle of work; the engine stops
@@ -117,6 +118,21 @@ class KvPoolFullError(RequestError):
             f"The K/V pool is full: this prompt needs {cells_wanted} cells, {cells_free} of "
             f"{cells_total} are free and running conversations hold the rest. "
             "Try again when one has finished, or start with a larger --kv-pool-tokens."
+        )
+
+
+class QueueFullError(RequestError):
+    """As many requests wait for a lane as may wait."""
+
+    status = 503
+    code = "queue_full"
+    retry_after_s = 10
+
+    def __init__(self, *, n_waiting: int) -> None:
+        self.n_waiting = n_waiting
+        super().__init__(
+            f"{n_waiting} requests are waiting already, and no more may wait. "
+            "Try again when some have finished, or start with more lanes (--batch)."
         )
 
 

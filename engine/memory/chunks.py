@@ -11,7 +11,6 @@ Only ids live here. What the chunks contain is the backend's, who may hold what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -322,15 +321,9 @@ class IdentityTables:
 
     def holders(self) -> npt.NDArray[np.int32]:
         """1 for every chunk of a taken lane, i32[n_chunks]."""
-        return np.repeat(np.array(self._is_taken, np.int32), self.shape.n_table)
+        holders = np.zeros((self.shape.n_lanes, self.shape.n_table), np.int32)
+        holders[self._is_taken] = 1
+        return holders.reshape(-1)
 
     def check(self) -> None:
         """Nothing can go wrong here: chunks follow from the lane."""
-
-
-def first_shared(chunks: Sequence[ChunkId], holders: npt.NDArray[np.int32], start: int) -> int:
-    """Index of the first chunk from `start` on that another row holds too; the length if none."""
-    for index in range(start, len(chunks)):
-        if holders[chunks[index]] > 1:
-            return index
-    return len(chunks)
