@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from kernels.errors import KernelLaunchError, UnsupportedQuantError
 from kernels.quants import QuantType
@@ -184,13 +183,13 @@ def _tq1_0(blocks: U8) -> F32:
 
     A byte is a fraction of 256; times 3^k, its next digit stands before the point.
     """
-    parts: list[npt.NDArray[np.uint16]] = []
+    parts: list[F32] = []
     for start, stop, n_digits in ((0, 32, 5), (32, 48, 5), (48, 52, 4)):
         powers = 3 ** np.arange(n_digits, dtype=np.uint8)
         fractions = blocks[:, None, start:stop] * powers[None, :, None]
-        parts.append((fractions.astype(np.uint16) * 3 >> 8).reshape(len(blocks), -1))
-    digits = np.concatenate(parts, axis=1).astype(np.float32)
-    weights: F32 = f16_field(blocks, 52) * (digits - np.float32(1))
+        digits = fractions.astype(np.uint16) * 3 >> 8
+        parts.append(digits.astype(np.float32).reshape(len(blocks), -1))
+    weights: F32 = f16_field(blocks, 52) * (np.concatenate(parts, axis=1) - np.float32(1))
     return weights
 
 
