@@ -126,45 +126,17 @@ class ScriptedBackend:
 
 
 END_ID = 0
-"""The token that ends an answer of `LetterText`."""
+"""The token that ends an answer of `LetterTokenizer`."""
 
 LETTERS = "".join(chr(code) for code in range(0x41, 0x41 + 64))
 """Text of the ids 0..63, one character each."""
 
 
-class LetterText:
-    """A text factory with one character a token, for rules that need no vocabulary."""
+class LetterTokenizer:
+    """One character a token: enough of a tokenizer for the real `TextAssembler`."""
 
     end_ids = frozenset({END_ID})
+    adds_space_prefix = False
 
-    def assembler(self, stop: tuple[str, ...]) -> LetterAssembler:
-        return LetterAssembler(stop)
-
-
-class LetterAssembler:
-    """Joins letters and ends at stop strings, holding back what may begin one."""
-
-    def __init__(self, stop: tuple[str, ...]) -> None:
-        self.is_stopped = False
-        self._stop = stop
-        self._held = ""
-
-    def push(self, token_id: int) -> str:
-        self._held += LETTERS[token_id % len(LETTERS)]
-        for stop in self._stop:
-            before, found, _ = self._held.partition(stop)
-            if found:
-                self.is_stopped = True
-                self._held = ""
-                return before
-        n_held = max(
-            (n for stop in self._stop for n in range(len(stop)) if self._held.endswith(stop[:n])),
-            default=0,
-        )
-        text = self._held[: len(self._held) - n_held]
-        self._held = self._held[len(text) :]
-        return text
-
-    def flush(self) -> str:
-        held, self._held = self._held, ""
-        return held
+    def token_bytes(self, token_id: int, *, keep_special: bool = False) -> bytes:
+        return LETTERS[token_id % len(LETTERS)].encode()

@@ -241,7 +241,8 @@ class ChunkTables:
 
     def table(self, row: int) -> Table:
         """A copy of the row's table, unreserved entries naming the trash chunk."""
-        return self._tables[row].copy()
+        table: Table = self._tables[row].copy()
+        return table
 
     def chunks(self, row: int) -> tuple[ChunkId, ...]:
         """Chunks the row holds, in the order of its cells."""

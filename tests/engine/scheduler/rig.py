@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scripted_backend import LetterText, ScriptedBackend, ScriptedSpec
+from scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
 from engine.config import SchedulerConfig
 from engine.memory.chunks import PoolShape
 from engine.sampling import SamplingParams
 from engine.scheduler.request import GenerateRequest
 from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.text import TokenizerText
 from engine.step import EventKind, StepPlan, TokenEvent
 
 
@@ -46,7 +47,7 @@ class Rig:
         self.scheduler = Scheduler(
             self.shape,
             SchedulerConfig(**({"span_tokens": 8} | config)),
-            text=LetterText(),
+            text=TokenizerText(LetterTokenizer()),
             bytes_per_cell=4,
             clock=self._tick,
         )
