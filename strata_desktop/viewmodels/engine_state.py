@@ -1,0 +1,141 @@
+"""What the engine is doing, in the few words the chat page needs."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal
+
+from engine.paths import demo_model
+from strata_desktop.client.engine_host import EngineHost
+from strata_desktop.client.status_feed import StatusFeed
+
+if TYPE_CHECKING:
+    from engine.stats import StatusSnapshot
+
+
+class EnginePhase(enum.Enum):
+    """Where the engine stands."""
+
+    STARTING = "starting"
+    OFFLINE = "offline"
+    NO_MODEL = "no model"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    """The last load failed."""
+
+
+class EngineState(QObject):
+    """The engine's phase and the model's name.
+
+    Attributes:
+        phase: where it stands.
+        model_name: for people, "" if none.
+        model_id: for the API, "" if none.
+        detail: what is being loaded, or why something failed.
+        load_share: 0 to 1 while loading, None if unknown.
+        context_tokens: longest conversation, 0 if none.
+
+    Signals:
+        changed: any of these is new.
+    """
+
+    changed = Signal()
+
+    def __init__(self, feed: StatusFeed, host: EngineHost, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.phase = EnginePhase.STARTING
+        self.model_name = ""
+        self.model_id = ""
+        self.detail = ""
+        self.load_share: float | None = None
+        self.context_tokens = 0
+        self._host = host
+        self._is_asked = False
+        feed.status.connect(self._on_status)
+        feed.offline.connect(self._on_offline)
+        host.failed.connect(self._on_host_failed)
+        host.load_failed.connect(self._on_load_failed)
+
+    @property
+    def demo_path(self) -> Path | None:
+        """The demo model's file, None if it was not fetched."""
+        path = demo_model()
+        return path if path.is_file() else None
+
+    def load(self, path: Path) -> None:
+        """Load a model file."""
+        self._is_asked = True
+        self._set(EnginePhase.LOADING, name=path.stem, detail="Opening the file")
+        self._host.load(path)
+
+    def restart(self) -> None:
+        """Try to start the engine again."""
+        self._set(EnginePhase.STARTING)
+        self._host.start()
+
+    def _on_status(self, snapshot: StatusSnapshot) -> None:
+        model = snapshot.model
+        name = model.summary.name if model.summary else ""
+        phase = {
+            "loading": EnginePhase.LOADING,
+            "ready": EnginePhase.READY,
+            "failed": EnginePhase.FAILED,
+        }.get(model.state, EnginePhase.NO_MODEL)
+        detail, share = model.error, None
+        if model.progress is not None:
+            detail = model.progress.stage
+            if model.progress.total_bytes:
+                share = model.progress.done_bytes / model.progress.total_bytes
+        if phase is EnginePhase.NO_MODEL and (self._is_asked or self.phase is EnginePhase.FAILED):
+            # A load that was just asked for, or refused at once, is not in the status: keep it.
+            return
+        if phase is EnginePhase.LOADING:
+            self._is_asked = False
+        self._set(
+            phase,
+            name=name,
+            model_id=model.summary.id if model.summary and phase is EnginePhase.READY else "",
+            detail=detail,
+            share=share,
+            context_tokens=model.context_tokens,
+        )
+
+    def _on_offline(self, message: str) -> None:
+        if self.phase is not EnginePhase.STARTING:
+            self._set(EnginePhase.OFFLINE, detail=message)
+
+    def _on_host_failed(self, message: str) -> None:
+        self._set(EnginePhase.OFFLINE, detail=message)
+
+    def _on_load_failed(self, path: str, message: str) -> None:
+        self._is_asked = False
+        self._set(EnginePhase.FAILED, name=Path(path).stem, detail=message)
+
+    def _set(
+        self,
+        phase: EnginePhase,
+        *,
+        name: str = "",
+        model_id: str = "",
+        detail: str = "",
+        share: float | None = None,
+        context_tokens: int = 0,
+    ) -> None:
+        new = (phase, name, model_id, detail, share, context_tokens)
+        old = (
+            self.phase,
+            self.model_name,
+            self.model_id,
+            self.detail,
+            self.load_share,
+            self.context_tokens,
+        )
+        if new == old:
+            return
+        self.phase, self.model_name, self.model_id = phase, name, model_id
+        self.detail, self.load_share, self.context_tokens = detail, share, context_tokens
+        self.changed.emit()
