@@ -1,0 +1,55 @@
+"""Which architectures there are. To add one: write its file, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+from engine.errors import UnsupportedModelError
+from engine.gguf.reader import GGUFModel
+from engine.models.llama import Llama
+from engine.models.spec import ModelSpec
+from engine.ops import Batch, Ops, Rows, Weight
+
+
+class Model(Protocol):
+    """What every architecture offers.
+
+    Attributes:
+        spec: its dims.
+        weights: every weight it uses.
+    """
+
+    spec: ModelSpec
+    weights: tuple[Weight, ...]
+
+    @classmethod
+    def from_gguf(cls, model: GGUFModel) -> Self:
+        """Take the model from a file."""
+        ...
+
+    def forward(self, ops: Ops, batch: Batch) -> Rows:
+        """Read the batch's tokens and return logits of the wanted rows: [n_wanted, n_vocab]."""
+        ...
+
+
+ARCHITECTURES: Mapping[str, type[Model]] = {
+    "llama": Llama,
+}
+"""By `general.architecture`."""
+
+
+def build_model(model: GGUFModel) -> Model:
+    """Take the model of whatever architecture the file names.
+
+    Raises:
+        UnsupportedModelError: this version has no such architecture.
+        GGUFFormatError: a key or tensor is missing or wrong.
+    """
+    name = model.metadata.get_str("general.architecture")
+    if name not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"its architecture is {name!r}; this version runs: {', '.join(ARCHITECTURES)}.",
+            path=model.path,
+        )
+    return ARCHITECTURES[name].from_gguf(model)

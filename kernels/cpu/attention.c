@@ -1,0 +1,177 @@
+/* K/V cells: writing them, and attention over them through chunk tables.
+ *
+ * The sum over cells has one order for every way of calling: tiles of STRATA_TILE_CELLS cells by cell
+ * number, joined in segments of STRATA_SEGMENT_CELLS. So neither the span a row came in, nor the
+ * other rows, nor where chunks lie, nor the number of threads can change a bit of the result.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+static uint8_t *cell_at(const strata_kv *kv, int64_t lane, int64_t cell, int64_t cell_bytes) {
+    const int64_t chunk = kv->tables[lane * kv->n_table + cell / kv->chunk_cells];
+    return kv->cells + chunk * kv->chunk_bytes + cell % kv->chunk_cells * cell_bytes;
+}
+
+void strata_do_store_kv(const strata_worker *worker, const strata_store_kv *op) {
+    const int64_t cell_bytes = op->kv_dim * (op->is_half ? 2 : 4);
+    int64_t first, stop;
+    strata_share(worker, op->n_rows, &first, &stop);
+    for (int64_t i = first; i < stop; i++) {
+        uint8_t *k = cell_at(&op->kv, op->kv.lanes[i], op->kv.positions[i], cell_bytes);
+        uint8_t *v = k + op->kv.v_offset_bytes;
+        if (op->is_half) {
+            worker->kernels->float_to_half(op->k + i * op->kv_dim, (strata_half *)(void *)k, op->kv_dim);
+            worker->kernels->float_to_half(op->v + i * op->kv_dim, (strata_half *)(void *)v, op->kv_dim);
+        } else {
+            memcpy(k, op->k + i * op->kv_dim, (size_t)cell_bytes);
+            memcpy(v, op->v + i * op->kv_dim, (size_t)cell_bytes);
+        }
+    }
+}
+
+static int64_t group_states(const strata_attend *op) {
+    return (int64_t)(op->n_heads / op->n_kv_heads) * STRATA_STATE_FLOATS(op->head_dim);
+}
+
+int64_t strata_attend_scratch(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
+    const int64_t states = (int64_t)(n_heads / n_kv_heads) * STRATA_STATE_FLOATS(head_dim) * STRATA_QUERY_ROWS;
+    return 2 * STRATA_TILE_CELLS * head_dim + 2 * states;
+}
+
+static void start_states(float *states, int64_t n_states, int64_t head_dim) {
+    for (int64_t s = 0; s < n_states; s++, states += STRATA_STATE_FLOATS(head_dim)) {
+        memset(states, 0, (size_t)STRATA_STATE_FLOATS(head_dim) * sizeof(float));
+        states[0] = -__builtin_inff();
+    }
+}
+
+/* K and V of one head of the cells first .. stop - 1, as float32. */
+static void load_tile(const strata_worker *worker, const strata_attend *op, int64_t lane, int32_t kv_head,
+                      int64_t first, int64_t stop, float *k, float *v) {
+    const int64_t dim = op->head_dim, value_bytes = op->is_half ? 2 : 4;
+    const int64_t cell_bytes = op->n_kv_heads * dim * value_bytes;
+    for (int64_t cell = first; cell < stop; cell++, k += dim, v += dim) {
+        const uint8_t *from = cell_at(&op->kv, lane, cell, cell_bytes) + kv_head * dim * value_bytes;
+        if (op->is_half) {
+            worker->kernels->half_to_float((const strata_half *)(const void *)from, k, dim);
+            worker->kernels->half_to_float((const strata_half *)(const void *)(from + op->kv.v_offset_bytes), v, dim);
+        } else {
+            memcpy(k, from, (size_t)dim * sizeof(float));
+            memcpy(v, from + op->kv.v_offset_bytes, (size_t)dim * sizeof(float));
+        }
+    }
+}
+
+/* One segment for the query rows first_row .. stop_row - 1 (all of one lane) and one K/V head. */
+static void attend_segment(const strata_worker *worker, const strata_attend *op, int64_t first_row,
+                           int64_t stop_row, int32_t kv_head, int64_t first_cell, float *tile, float *states) {
+    const int64_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads;
+    float *k = tile, *v = tile + STRATA_TILE_CELLS * dim;
+    int64_t last_cell = -1;
+    for (int64_t row = first_row; row < stop_row; row++)
+        if (op->kv.positions[row] > last_cell) last_cell = op->kv.positions[row];
+    int64_t stop_cell = first_cell + STRATA_SEGMENT_CELLS;
+    if (stop_cell > last_cell + 1) stop_cell = last_cell + 1;
+
+    for (int64_t cell = first_cell; cell < stop_cell; cell += STRATA_TILE_CELLS) {
+        const int64_t stop = cell + STRATA_TILE_CELLS < stop_cell ? cell + STRATA_TILE_CELLS : stop_cell;
+        load_tile(worker, op, op->kv.lanes[first_row], kv_head, cell, stop, k, v);
+        for (int64_t row = first_row; row < stop_row; row++) {
+            int64_t n_cells = op->kv.positions[row] + 1 - cell;
+            if (n_cells > stop - cell) n_cells = stop - cell;
+            if (n_cells <= 0) continue;
+            const float *q = op->q + (row * op->n_heads + kv_head * group) * dim;
+            float *state = states + (row - first_row) * group_states(op);
+            for (int64_t head = 0; head < group; head++, q += dim, state += STRATA_STATE_FLOATS(dim))
+                worker->kernels->attend_tile(q, k, v, dim, n_cells, op->scale, state);
+        }
+    }
+}
+
+static float sum_of_lanes(const float *lanes) {
+    float sum = 0;
+    for (int j = 0; j < 16; j++) sum += lanes[j];
+    return sum;
+}
+
+static void finish(const float *state, float *y, int64_t head_dim) {
+    const float sum = sum_of_lanes(state + 16);
+    for (int64_t d = 0; d < head_dim; d++) y[d] = state[32 + d] / sum;
+}
+
+/* Query rows first .. stop - 1 of one lane, all segments one after another. */
+static void attend_rows(const strata_worker *worker, const strata_attend *op, int64_t first, int64_t stop,
+                        int32_t kv_head, float *scratch) {
+    const int64_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads, n_states = (stop - first) * group;
+    float *tile = scratch, *total = tile + 2 * STRATA_TILE_CELLS * dim;
+    float *segment = total + STRATA_QUERY_ROWS * group_states(op);
+    int64_t last_cell = 0;
+    for (int64_t row = first; row < stop; row++)
+        if (op->kv.positions[row] > last_cell) last_cell = op->kv.positions[row];
+
+    start_states(total, n_states, dim);
+    for (int64_t cell = 0; cell <= last_cell; cell += STRATA_SEGMENT_CELLS) {
+        start_states(segment, n_states, dim);
+        attend_segment(worker, op, first, stop, kv_head, cell, tile, segment);
+        for (int64_t s = 0; s < n_states; s++)
+            worker->kernels->attend_join(total + s * STRATA_STATE_FLOATS(dim),
+                                         segment + s * STRATA_STATE_FLOATS(dim), dim);
+    }
+    for (int64_t row = first; row < stop; row++)
+        for (int64_t head = 0; head < group; head++)
+            finish(total + (row - first) * group_states(op) + head * STRATA_STATE_FLOATS(dim),
+                   op->y + (row * op->n_heads + kv_head * group + head) * dim, dim);
+}
+
+/* Few rows: each (row, K/V head, segment) is a task, so that all threads work on one long lane. */
+static void attend_partially(const strata_worker *worker, const strata_attend *op) {
+    const int64_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads, floats = STRATA_STATE_FLOATS(dim);
+    float *tile = op->scratch + worker->thread * strata_attend_scratch(op->n_heads, op->n_kv_heads, op->head_dim);
+    float *states = tile + 2 * STRATA_TILE_CELLS * dim;
+    const int64_t n_tasks = (int64_t)op->n_rows * op->n_kv_heads * op->n_segments;
+    for (int64_t task; (task = strata_take(worker)) < n_tasks;) {
+        const int64_t segment = task % op->n_segments, row = task / op->n_segments / op->n_kv_heads;
+        const int32_t kv_head = (int32_t)(task / op->n_segments % op->n_kv_heads);
+        if (segment * STRATA_SEGMENT_CELLS > op->kv.positions[row]) continue;
+        start_states(states, group, dim);
+        attend_segment(worker, op, row, row + 1, kv_head, segment * STRATA_SEGMENT_CELLS, tile, states);
+        for (int64_t head = 0; head < group; head++) {
+            const int64_t at = (row * op->n_heads + kv_head * group + head) * op->n_segments + segment;
+            memcpy(op->partials + at * floats, states + head * floats, (size_t)floats * sizeof(float));
+        }
+    }
+}
+
+void strata_do_attend(const strata_worker *worker, const strata_attend *op) {
+    if (op->partials) {
+        attend_partially(worker, op);
+        return;
+    }
+    float *scratch =
+        op->scratch + worker->thread * strata_attend_scratch(op->n_heads, op->n_kv_heads, op->head_dim);
+    const int64_t n_blocks = (op->n_rows + STRATA_QUERY_ROWS - 1) / STRATA_QUERY_ROWS;
+    for (int64_t task; (task = strata_take(worker)) < n_blocks * op->n_kv_heads;) {
+        const int64_t block = n_blocks - 1 - task / op->n_kv_heads; /* the longest first */
+        const int64_t stop_block = (block + 1) * STRATA_QUERY_ROWS;
+        const int64_t stop = stop_block < op->n_rows ? stop_block : op->n_rows;
+        for (int64_t first = block * STRATA_QUERY_ROWS, next; first < stop; first = next) {
+            for (next = first + 1; next < stop && op->kv.lanes[next] == op->kv.lanes[first]; next++) {
+            }
+            attend_rows(worker, op, first, next, (int32_t)(task % op->n_kv_heads), scratch);
+        }
+    }
+}
+
+void strata_do_attend_merge(const strata_worker *worker, const strata_attend_merge *op) {
+    const int64_t floats = STRATA_STATE_FLOATS(op->head_dim);
+    int64_t first, stop;
+    strata_share(worker, op->n_rows * op->n_heads, &first, &stop);
+    for (int64_t i = first; i < stop; i++) {
+        /* The first segment's place holds the total from here on. */
+        float *total = (float *)op->partials + i * op->n_segments * floats;
+        for (int64_t s = 1; s * STRATA_SEGMENT_CELLS <= op->positions[i / op->n_heads]; s++)
+            worker->kernels->attend_join(total, total + s * floats, op->head_dim);
+        finish(total, op->y + i * op->head_dim, op->head_dim);
+    }
+}

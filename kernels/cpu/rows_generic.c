@@ -1,0 +1,64 @@
+/* Row kernels for any processor: plain C that the compiler turns into what there is (SSE2, NEON). */
+#define STRATA_FMA(a, b, c) ((a) * (b) + (c))
+#include "rows.h"
+
+static float value_of(strata_half bits) {
+    _Float16 half;
+    memcpy(&half, &bits, sizeof half);
+    return (float)half;
+}
+
+static void quantize_row(const float *x, int8_t *qs, float *ds, int64_t n_cols) {
+    for (int64_t b = 0; b < n_cols / 32; b++, x += 32, qs += 32, ds += 2) {
+        float largest = 0;
+        for (int i = 0; i < 32; i++) {
+            const float size = __builtin_fabsf(x[i]);
+            if (size > largest) largest = size;
+        }
+        const float scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0;
+        int32_t sum = 0;
+        for (int i = 0; i < 32; i++) {
+            const int32_t q = (int32_t)((x[i] * inverse + 12582912.0f) - 12582912.0f); /* to nearest even */
+            qs[i] = (int8_t)q;
+            sum += q;
+        }
+        ds[0] = scale;
+        ds[1] = scale * (float)sum;
+    }
+}
+
+static float row_q4_1(const strata_block_q4_1 *w, const int8_t *qs, const float *ds, int64_t n_blocks) {
+    float sum = 0;
+    for (int64_t b = 0; b < n_blocks; b++, w++, qs += 32, ds += 2) {
+        int32_t products = 0;
+        for (int i = 0; i < 16; i++) products += (w->qs[i] & 15) * qs[i] + (w->qs[i] >> 4) * qs[i + 16];
+        sum += value_of(w->d) * ds[0] * (float)products + value_of(w->m) * ds[1];
+    }
+    return sum;
+}
+
+static float row_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float *ds, int64_t n_blocks) {
+    float sum = 0;
+    for (int64_t b = 0; b < n_blocks; b++, w++, qs += 32, ds += 2) {
+        int32_t products = 0;
+        for (int i = 0; i < 32; i++) products += w->qs[i] * qs[i];
+        sum += value_of(w->d) * ds[0] * (float)products;
+    }
+    return sum;
+}
+
+#define DOT_CODES(name, row)                                                                          \
+    static void name(const void *w, const int8_t *qs, const float *ds, int64_t n_cols, int64_t n_x,   \
+                     float *y, int64_t y_stride) {                                                    \
+        for (int64_t t = 0; t < n_x; t++)                                                             \
+            y[t * y_stride] = row(w, qs + t * n_cols, ds + t * (n_cols / 16), n_cols / 32);           \
+    }
+
+DOT_CODES(dot_q4_1, row_q4_1)
+DOT_CODES(dot_q8_0, row_q8_0)
+
+const strata_kernels strata_kernels_generic = {
+    .dot_codes = {[STRATA_Q4_1] = dot_q4_1, [STRATA_Q8_0] = dot_q8_0},
+    .quantize_row = quantize_row,
+    STRATA_SHARED_KERNELS,
+};
