@@ -44,8 +44,8 @@ class MarkerFinder:
     def __init__(self, control_texts: Iterable[str], open_texts: Iterable[str]) -> None:
         self.control_texts = frozenset(text for text in control_texts if text)
         self.open_texts = frozenset(text for text in open_texts if text) - self.control_texts
-        self._all = _compile(self.control_texts | self.open_texts)
-        self._open = _compile(self.open_texts)
+        self._all = compile_texts(self.control_texts | self.open_texts)
+        self._open = compile_texts(self.open_texts)
 
     def find(self, text: str, markup: Sequence[tuple[int, int]]) -> Iterator[Marker]:
         """Yield the special tokens of a text from left to right.
@@ -106,7 +106,7 @@ class _Tree:
         return f"{chain}(?:{'|'.join(branches)})" + ("?" if node.is_end else "")
 
 
-def _compile(texts: Iterable[str]) -> re.Pattern[str] | None:
+def compile_texts(texts: Iterable[str]) -> re.Pattern[str] | None:
     """Return a pattern for any of the texts, the longest first; None for none.
 
     Shared beginnings are shared in the pattern too, so thousands of markers cost little.
