@@ -289,12 +289,14 @@ class ServerState:
         pid: process id.
         address: base URL ("http://127.0.0.1:8080").
         uptime_s: seconds since the service started.
+        note: what a person should know about the address (a port that was taken), or "".
     """
 
     version: str
     pid: int
     address: str
     uptime_s: float
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
