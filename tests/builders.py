@@ -60,6 +60,8 @@ class RawTensor:
 
 
 Tensor = npt.NDArray[Any] | RawTensor
+Metadata = Mapping[str, Any] | Sequence[tuple[str | bytes, Any]]
+Tensors = Mapping[str, Tensor] | Sequence[tuple[str | bytes, Tensor]]
 
 
 def encode_string(text: str | bytes) -> bytes:
@@ -126,17 +128,17 @@ def raw_tensor(tensor: Tensor) -> RawTensor:
     return RawTensor(tensor.shape[::-1], quant, np.ascontiguousarray(tensor).tobytes())
 
 
-def gguf_bytes(
-    metadata: Mapping[str, Any] | Sequence[tuple[str | bytes, Any]],
-    tensors: Mapping[str, Tensor] | Sequence[tuple[str | bytes, Tensor]] = (),
+def gguf_parts(
+    metadata: Metadata,
+    tensors: Tensors = (),
     *,
     version: int = 3,
     alignment: int = 32,
     magic: bytes = b"GGUF",
     n_keys: int | None = None,
     n_tensors: int | None = None,
-) -> bytes:
-    """Return a GGUF file.
+) -> tuple[bytes, bytes]:
+    """Return header and tensor data of a GGUF file; the padding between them is left out.
 
     Args:
         metadata: keys in order; pairs allow a key twice.
@@ -169,16 +171,19 @@ def gguf_bytes(
         header += struct.pack("<IQ", raw.type_id, offset)
         if raw.offset is None:
             data += encoded + bytes(-len(encoded) % alignment)
-    return header + bytes(-len(header) % alignment) + bytes(data)
+    return header, bytes(data)
 
 
-def make_gguf(
-    path: Path,
-    metadata: Mapping[str, Any] | Sequence[tuple[str | bytes, Any]],
-    tensors: Mapping[str, Tensor] | Sequence[tuple[str | bytes, Tensor]] = (),
-    **options: Any,
-) -> Path:
-    """Write a GGUF file and return its path; see `gguf_bytes` for the options."""
+def gguf_bytes(
+    metadata: Metadata, tensors: Tensors = (), *, alignment: int = 32, **options: Any
+) -> bytes:
+    """Return a GGUF file; see `gguf_parts` for the options."""
+    header, data = gguf_parts(metadata, tensors, alignment=alignment, **options)
+    return header + bytes(-len(header) % alignment) + data
+
+
+def make_gguf(path: Path, metadata: Metadata, tensors: Tensors = (), **options: Any) -> Path:
+    """Write a GGUF file and return its path; see `gguf_parts` for the options."""
     path.write_bytes(gguf_bytes(metadata, tensors, **options))
     return path
 

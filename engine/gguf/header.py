@@ -26,12 +26,18 @@ MAX_ALIGNMENT = 1 << 20
 
 MAX_DIMS = 4
 MAX_NESTING = 4
-MAX_NESTED_ARRAYS = 65536
+MAX_NESTED_ARRAYS = 8192
 MAX_STRINGS = 1 << 22
 """Strings in one array: sixteen times the largest vocabulary known."""
 
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 18
+"""Far more than any model has: 94 layers of 512 experts, each three tensors, are 144,384."""
+
 MIN_KEY_BYTES = 8 + 1 + 4 + 1
 """Least bytes of a key and its value."""
+MIN_ARRAY_BYTES = 4 + 8
+"""Least bytes of an array inside another."""
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8
 """Least bytes of an item of the tensor list."""
 
@@ -136,14 +142,15 @@ def parse_header(mapped: mmap.mmap, path: Path, *, shard: int = 0) -> Header:
     version = _read_version(cursor)
     n_tensors = cursor.u64("the number of tensors")
     n_keys = cursor.u64("the number of keys")
-    for count, least_bytes, what, at in (
-        (n_tensors, MIN_TENSOR_BYTES, "tensors", 8),
-        (n_keys, MIN_KEY_BYTES, "keys", 16),
+    for count, least_bytes, most, what, at in (
+        (n_tensors, MIN_TENSOR_BYTES, MAX_TENSORS, "tensors", 8),
+        (n_keys, MIN_KEY_BYTES, MAX_KEYS, "keys", 16),
     ):
-        if count > cursor.file_bytes // least_bytes:
+        if count > min(cursor.file_bytes // least_bytes, most):
             raise cursor.error(
                 f"the header announces {count} {what}, more than a file of {cursor.file_bytes} "
-                "bytes can hold. The file is cut short or damaged; download it again.",
+                f"bytes can hold or any model has ({most}). The file is cut short or damaged; "
+                "download it again.",
                 at=at,
             )
     entries: dict[str, Entry] = {}
@@ -283,6 +290,7 @@ def _read_array(cursor: Cursor, key: str, *, depth: int, n_nested: int) -> tuple
         cursor.need(8 * n_items, f"{key!r} with {n_items} strings")
         cursor.skip_strings(n_items, repr(key))
     elif kind is ValueKind.ARRAY:
+        cursor.need(MIN_ARRAY_BYTES * n_items, f"{key!r} with {n_items} arrays")
         items = []
         for _ in range(n_items):
             n_nested += 1

@@ -1,0 +1,494 @@
+"""Opening single files: layout, alignment, versions, damage."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.errors import GGUFFormatError, ModelFileError, UnsupportedModelError
+from engine.gguf.header import MAX_ALIGNMENT
+from engine.gguf.reader import GGUFModel, extended_path, open_model
+from kernels.quants import QuantType
+from tests.builders import (
+    ARRAY,
+    BOOL,
+    INT32,
+    STRING,
+    UINT8,
+    UINT32,
+    UINT64,
+    RawTensor,
+    Typed,
+    encode_key,
+    encode_string,
+    gguf_bytes,
+    gguf_parts,
+    make_gguf,
+    make_tiny_llama,
+)
+
+KEYS = {"general.architecture": "llama"}
+
+
+def floats(*shape: int, start: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
+    n_weights = int(np.prod(shape))
+    return np.arange(start, start + n_weights, dtype=np.float32).reshape(shape)
+
+
+def write(tmp_path: Path, encoded: bytes, name: str = "model.gguf") -> Path:
+    path = tmp_path / name
+    path.write_bytes(encoded)
+    return path
+
+
+def values(model: GGUFModel, name: str) -> list[float]:
+    return list(model.tensor_bytes(name).view("<f4").tolist())
+
+
+# --------------------------------------------------------------------------- what is right
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_tensors_and_their_bytes(tmp_path: Path, version: int) -> None:
+    path = make_gguf(
+        tmp_path / "m.gguf",
+        KEYS,
+        {"a": floats(3, 4), "b": floats(5, start=100), "c": np.arange(7, dtype=np.float16)},
+        version=version,
+    )
+    with open_model(path) as model:
+        assert model.headers[0].version == version
+        assert list(model.tensors) == ["a", "b", "c"]
+        first = model.tensors["a"]
+        assert (first.dims, first.shape, first.n_rows, first.n_cols) == ((4, 3), (3, 4), 3, 4)
+        assert first.quant is QuantType.F32
+        assert first.n_weights == 12
+        assert first.n_bytes == 48
+        assert values(model, "a") == list(range(12))
+        assert values(model, "b") == [100, 101, 102, 103, 104]
+        assert model.tensors["c"].quant is QuantType.F16
+        assert model.tensor_rows("a").shape == (3, 16)
+        assert model.file_bytes == path.stat().st_size
+        assert model.paths == (path,)
+
+
+def test_tensor_bytes_are_a_read_only_view(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path / "m.gguf", KEYS, {"a": floats(2)})
+    model = open_model(path)
+    view = model.tensor_bytes("a")
+    assert not view.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+    model.close()
+    assert view.view("<f4").tolist() == [0, 1], "a view in use must outlive close()"
+    with pytest.raises(ModelFileError, match="closed"):
+        model.tensor_bytes("a")
+    model.close()
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    with (
+        open_model(make_gguf(tmp_path / "m.gguf", KEYS)) as model,
+        pytest.raises(GGUFFormatError, match=r"'output\.weight' is missing"),
+    ):
+        model.tensor_bytes("output.weight")
+
+
+@pytest.mark.parametrize("alignment", [None, 1, 8, 16, 32, 64, 4096])
+@pytest.mark.parametrize("remainder", [0, 1, -1])
+def test_alignment_with_the_header_ending_anywhere(
+    tmp_path: Path, alignment: int | None, remainder: int
+) -> None:
+    # Grow a string key until the header ends where the case wants it.
+    used = alignment or 32
+    keys: dict[str, Any] = {**KEYS, "pad": ""}
+    if alignment is not None:
+        keys["general.alignment"] = alignment
+    tensors = {"a": floats(3), "b": floats(9, start=50)}
+    n_header = len(gguf_parts(keys, tensors, alignment=used)[0])
+    keys["pad"] = "x" * ((remainder - n_header) % used)
+    n_header += len(keys["pad"])
+    assert n_header % used == remainder % used
+    encoded = gguf_bytes(keys, tensors, alignment=used)
+    with open_model(write(tmp_path, encoded)) as model:
+        expected = n_header + -n_header % used
+        assert model.headers[0].data_offset_bytes == expected
+        assert model.tensors["a"].offset_bytes == expected
+        assert model.tensors["b"].offset_bytes % used == 0
+        assert values(model, "a") == [0, 1, 2]
+        assert values(model, "b") == list(range(50, 59))
+
+
+def test_int32_alignment_is_taken(tmp_path: Path) -> None:
+    keys = {**KEYS, "general.alignment": Typed(INT32, 64)}
+    with open_model(make_gguf(tmp_path / "m.gguf", keys, {"a": floats(2)}, alignment=64)) as model:
+        assert model.headers[0].alignment == 64
+        assert values(model, "a") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "alignment", [0, 3, -32, 1 << 30, 2 * MAX_ALIGNMENT, "32", 32.0, [32], True]
+)
+def test_bad_alignment_names_the_key(tmp_path: Path, alignment: Any) -> None:
+    path = make_gguf(tmp_path / "m.gguf", {"general.alignment": alignment}, {"a": floats(2)})
+    with pytest.raises(GGUFFormatError, match=r"general\.alignment") as caught:
+        open_model(path)
+    assert caught.value.offset_bytes == 24
+
+
+def test_metadata_and_list_do_not_touch_tensor_bytes(tmp_path: Path) -> None:
+    # 4 GiB of tensor data that no disk holds: a sparse file. Reading it would take seconds.
+    encoded = gguf_bytes(KEYS, {"big": RawTensor((1 << 30,), QuantType.F32, b"")})
+    path = write(tmp_path, encoded)
+    os.truncate(path, len(encoded) + (4 << 30))
+    started = time.perf_counter()
+    tracemalloc.start()
+    with open_model(path) as model:
+        assert model.tensors["big"].n_bytes == 4 << 30
+        assert not model.tensor_bytes("big")[-16:].any()
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    assert time.perf_counter() - started < 1
+
+
+def test_a_vocabulary_of_250000_tokens_opens_fast(tmp_path: Path) -> None:
+    tokens = [f"token{index}" for index in range(250_000)]
+    merges = [f"tok en{index}" for index in range(250_000)]
+    encoded = gguf_bytes(
+        {
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.merges": merges,
+            "tokenizer.ggml.token_type": Typed(ARRAY, [1] * 250_000, INT32),
+            "last": "here",
+        }
+    )
+    path = write(tmp_path, encoded)
+    fastest = 10.0
+    for _ in range(3):
+        started = time.perf_counter()
+        with open_model(path) as model:
+            assert model.metadata.get_str("last") == "here"
+        fastest = min(fastest, time.perf_counter() - started)
+    assert fastest < 0.5, "about 0.1 s is usual; seconds would be felt at every start"
+    assert model.metadata.get_array("tokenizer.ggml.tokens", str) == tokens
+    assert model.metadata.get_array("tokenizer.ggml.merges", str) == merges
+
+
+# --------------------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["Users/Тест/models", "模型", "é ü", "temp\u3000folder", "a b (1)%20#?"],
+)
+def test_non_ascii_paths(tmp_path: Path, folder: str) -> None:
+    path = tmp_path / folder / "m\u00e9 模型.gguf"
+    path.parent.mkdir(parents=True)
+    with open_model(make_tiny_llama(path)) as model:
+        assert model.paths == (path,)
+        assert model.metadata.get_str("general.name") == "Tiny Llama"
+
+
+def test_a_path_of_more_than_260_characters(tmp_path: Path) -> None:
+    folder = tmp_path
+    while len(str(folder)) < 300:
+        folder /= "a-long-folder-name-with-many-letters"
+    os.makedirs(extended_path(str(folder)) if os.name == "nt" else folder)
+    encoded = gguf_bytes(KEYS, {"a": floats(2)})
+    path = folder / "m.gguf"
+    with open(extended_path(str(path)) if os.name == "nt" else path, "wb") as file:
+        file.write(encoded)
+    with open_model(path) as model:
+        assert values(model, "a") == [0, 1]
+
+
+def test_long_windows_paths_take_the_extended_form() -> None:
+    long = "a" * 300
+    assert extended_path(f"C:\\{long}\\m.gguf") == f"\\\\?\\C:\\{long}\\m.gguf"
+    assert extended_path(f"\\\\server\\{long}") == f"\\\\?\\UNC\\server\\{long}"
+    assert extended_path(f"\\\\?\\C:\\{long}") == f"\\\\?\\C:\\{long}"
+    assert extended_path("C:\\models\\m.gguf") == "C:\\models\\m.gguf"
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"absent\.gguf: there is no such file"):
+        open_model(tmp_path / "absent.gguf")
+    with pytest.raises(ModelFileError, match="a folder, not a model file"):
+        open_model(tmp_path)
+
+
+# --------------------------------------------------------------------------- other files
+
+
+@pytest.mark.parametrize(
+    ("encoded", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS"),
+        (b"<!DOCTYPE html><html></html>", "web page"),
+        (b"lmgg" + bytes(100), "before GGUF"),
+        (b"PK\x03\x04" + bytes(100), r"starts with b'PK"),
+        (b"GG", "ends after 2 bytes"),
+        (b"", "empty"),
+        (b"GGUF", "version needs 4 bytes, but the file ends after 0: 4 bytes are missing"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path: Path, encoded: bytes, said: str) -> None:
+    with pytest.raises(GGUFFormatError, match=said) as caught:
+        open_model(write(tmp_path, encoded))
+    assert caught.value.offset_bytes is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (b"\x00\x00\x00\x03", "big-endian GGUF file .*not supported"),
+        (b"\x00\x00\x00\x02", "big-endian"),
+        (b"\x01\x00\x00\x00", "version 1, which is not supported"),
+        (b"\x04\x00\x00\x00", "version 4, but this version of Strata reads 2 and 3"),
+    ],
+)
+def test_versions_that_are_not_read(tmp_path: Path, version: bytes, said: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=said) as caught:
+        open_model(write(tmp_path, b"GGUF" + version + bytes(64)))
+    assert "50331648" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("quant_id", "said"),
+    [
+        (36, r"'odd'.*format 36 \(IQ4_NL_4_4\) was removed.*IQ4_NL instead"),
+        (4, r"'odd'.*format 4 \(Q4_2\) was removed.*Q4_0 instead"),
+        (250, r"'odd'.*format 250 is not known.*newer version"),
+    ],
+)
+def test_unknown_and_removed_tensor_types(tmp_path: Path, quant_id: int, said: str) -> None:
+    path = make_gguf(
+        tmp_path / "m.gguf", KEYS, {"a": floats(2), "odd": RawTensor((32,), quant_id, bytes(32))}
+    )
+    with pytest.raises(UnsupportedModelError, match=said):
+        open_model(path)
+    with open_model(path, allows_unknown_types=True) as model:
+        assert list(model.tensors) == ["a"]
+        assert [(t.name, t.quant_id) for t in model.unknown_tensors] == [("odd", quant_id)]
+
+
+# --------------------------------------------------------------------------- damage
+
+
+def test_a_truncated_file_says_how_much_is_missing(tmp_path: Path) -> None:
+    encoded = gguf_bytes(KEYS, {"a": floats(8), "b": floats(100)})
+    encoded = encoded[: len(encoded) - 16]  # The last 16 bytes are padding: 400 + 16 = 13 * 32.
+    open_model(write(tmp_path, encoded)).close()
+    with pytest.raises(GGUFFormatError, match="'b'.*123 bytes are missing"):
+        open_model(write(tmp_path, encoded[:-123]))
+
+
+def test_every_truncation_ends_in_a_clean_error(tmp_path: Path) -> None:
+    keys = {
+        **KEYS,
+        "words": ["a", "bc"],
+        "numbers": [1, 2],
+        "nested": Typed(ARRAY, [Typed(ARRAY, [1, 2], UINT8), Typed(ARRAY, ["x"], STRING)], ARRAY),
+        "flag": True,
+    }
+    encoded = gguf_bytes(keys, {"a": floats(8)})
+    with open_model(write(tmp_path, encoded)) as model:
+        assert model.metadata.value("nested") == [[1, 2], ["x"]]
+    for n_bytes in range(len(encoded)):
+        with pytest.raises(GGUFFormatError):
+            open_model(write(tmp_path, encoded[:n_bytes]))
+
+
+def start(n_tensors: int = 0, n_keys: int = 0) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_keys)
+
+
+def tensor_row(
+    *,
+    name: bytes = b"t",
+    dims: tuple[int, ...] = (1,),
+    n_dims: int | None = None,
+    quant_id: int = 0,
+    offset: int = 0,
+) -> bytes:
+    return (
+        encode_string(name)
+        + struct.pack("<I", len(dims) if n_dims is None else n_dims)
+        + struct.pack(f"<{len(dims)}Q", *dims)
+        + struct.pack("<IQ", quant_id, offset)
+    )
+
+
+def array_key(kind: int, n_items: int, items: bytes = b"") -> bytes:
+    return encode_string("k") + struct.pack("<IIQ", ARRAY, kind, n_items) + items
+
+
+PADDING = bytes(256)
+HUGE = 1 << 60
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "key length 2^48-1": (
+        start(n_keys=1) + struct.pack("<Q", (1 << 48) - 1) + PADDING,
+        "name of key 0 is 281474976710655 bytes long, the format allows 65535",
+    ),
+    "kv count 2^60": (start(n_keys=HUGE) + PADDING, "announces 1152921504606846976 keys"),
+    "tensor count 2^60": (start(n_tensors=HUGE) + PADDING, "announces 1152921504606846976 tensors"),
+    "n_dims 1000000": (start(1) + tensor_row(n_dims=1_000_000) + PADDING, "'t' has 1000000 dims"),
+    "a dim of 0": (start(1) + tensor_row(dims=(32, 0)) + PADDING, r"dim of 0 \(dims \[32, 0\]\)"),
+    "dims whose product wraps 2^64": (
+        start(1) + tensor_row(dims=(1 << 32, 1 << 32)) + PADDING,
+        "multiply to more than any file can hold",
+    ),
+    "dims that wrap to the right size": (
+        start(1) + tensor_row(dims=((1 << 63) + 1, 2)) + PADDING,
+        "multiply to more than any file can hold",
+    ),
+    "dims larger than the file": (
+        start(1) + tensor_row(dims=(1 << 40,)) + PADDING,
+        "bytes are missing",
+    ),
+    "tensor offset past the end": (
+        start(1) + tensor_row(offset=1 << 20) + PADDING,
+        "past the end of the file",
+    ),
+    "tensor offset near 2^64": (
+        start(1) + tensor_row(offset=(1 << 64) - 32) + PADDING,
+        "past the end of the file",
+    ),
+    "tensor offset off the alignment": (
+        start(1) + tensor_row(offset=4) + PADDING,
+        "no multiple of the alignment 32",
+    ),
+    "unknown type past the end": (
+        start(1) + tensor_row(quant_id=250, offset=1 << 50) + PADDING,
+        "past the end of the file",
+    ),
+    "row that is no whole number of blocks": (
+        start(1) + tensor_row(dims=(33,), quant_id=2) + PADDING,
+        "must be a multiple of 32",
+    ),
+    "string past the end": (
+        start(n_keys=1) + encode_string("k") + struct.pack("<IQ", STRING, 1 << 20) + PADDING,
+        "value of 'k' needs 1048576 bytes",
+    ),
+    "string length 2^64-1": (
+        start(n_keys=1) + encode_string("k") + struct.pack("<IQ", STRING, (1 << 64) - 1) + PADDING,
+        "value of 'k' needs",
+    ),
+    "string in an array past the end": (
+        start(n_keys=1)
+        + array_key(STRING, 3, encode_string("a") + struct.pack("<Q", HUGE))
+        + PADDING,
+        "item 1 of 'k' needs",
+    ),
+    "array of unknown element type with 2^60 items": (
+        start(n_keys=1) + array_key(77, HUGE) + PADDING,
+        "item type of 'k' is 77",
+    ),
+    "array of 2^60 numbers": (start(n_keys=1) + array_key(UINT32, HUGE) + PADDING, "needs"),
+    "array of 2^61 u64, whose bytes wrap": (
+        start(n_keys=1) + array_key(UINT64, 1 << 61) + PADDING,
+        "needs",
+    ),
+    "array of 2^60 strings": (start(n_keys=1) + array_key(STRING, HUGE) + PADDING, "strings"),
+    "array of 2^60 arrays": (start(n_keys=1) + array_key(ARRAY, HUGE) + PADDING, "arrays needs"),
+    "array of a million arrays": (
+        start(n_keys=1) + array_key(ARRAY, 1_000_000, struct.pack("<IQ", UINT8, 0) * 1_000_000),
+        "more than 8192 nested arrays",
+    ),
+    "array nested 10000 deep": (
+        start(n_keys=1) + array_key(ARRAY, 1, struct.pack("<IQ", ARRAY, 1) * 10_000) + PADDING,
+        "nested more than 4 deep",
+    ),
+    "unknown value type": (
+        start(n_keys=1) + encode_string("k") + struct.pack("<I", 13) + PADDING,
+        "type of 'k' is 13",
+    ),
+    "bool of 2": (
+        start(n_keys=1) + encode_string("k") + struct.pack("<IB", BOOL, 2) + PADDING,
+        "bool of 2",
+    ),
+    "empty key": (start(n_keys=1) + encode_key("", 1) + PADDING, "name of key 0 is empty"),
+    "empty tensor name": (start(1) + tensor_row(name=b"") + PADDING, "name of tensor 0 is empty"),
+    "key that is no UTF-8": (start(n_keys=1) + encode_key(b"\xff\xfe", 1) + PADDING, "UTF-8"),
+    "duplicate key": (
+        start(n_keys=2) + encode_key("k", 1) + encode_key("k", 2) + PADDING,
+        "'k' is there twice",
+    ),
+    "duplicate tensor": (
+        start(2) + tensor_row() + tensor_row() + PADDING,
+        "'t' is there twice",
+    ),
+    "version 0": (b"GGUF" + bytes(64), "version is 0"),
+    "empty file": (b"", "empty"),
+    "magic only": (b"GGUF", "4 bytes are missing"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_headers(tmp_path: Path, case: str) -> None:
+    encoded, said = HOSTILE[case]
+    path = write(tmp_path, encoded)
+    tracemalloc.start()
+    started = time.perf_counter()
+    try:
+        with pytest.raises(GGUFFormatError, match=said) as caught:
+            open_model(path)
+        elapsed_s = time.perf_counter() - started
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.offset_bytes is not None
+    assert f"at byte {caught.value.offset_bytes}" in str(caught.value)
+    assert 0 <= caught.value.offset_bytes <= len(encoded)
+    assert elapsed_s < 1
+    assert peak_bytes < 100 << 20
+
+
+def sparse_numbers(path: Path) -> None:
+    path.write_bytes(start(n_keys=1) + array_key(UINT8, 1 << 40))
+    os.truncate(path, 1 << 41)
+
+
+def sparse_strings(path: Path) -> None:
+    path.write_bytes(start(n_keys=1) + array_key(STRING, 1 << 30))
+    os.truncate(path, 1 << 41)
+
+
+def sparse_text(path: Path) -> None:
+    path.write_bytes(start(n_keys=1) + encode_string("k") + struct.pack("<IQ", STRING, 1 << 40))
+    os.truncate(path, 1 << 41)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs sparse files")
+@pytest.mark.parametrize("fill", [sparse_numbers, sparse_strings, sparse_text])
+def test_a_huge_file_does_not_make_huge_counts_right(
+    tmp_path: Path, fill: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "m.gguf"
+    fill(path)
+    tracemalloc.start()
+    started = time.perf_counter()
+    with pytest.raises(GGUFFormatError, match="damaged"):
+        open_model(path)
+    elapsed_s = time.perf_counter() - started
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert elapsed_s < 1
+    assert peak_bytes < 100 << 20
+
+
+def test_a_failed_open_leaves_the_file_free(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path / "m.gguf", KEYS, {"odd": RawTensor((32,), 250, bytes(32))})
+    with pytest.raises(UnsupportedModelError):
+        open_model(path)
+    path.rename(tmp_path / "other.gguf")
+    (tmp_path / "other.gguf").unlink()
