@@ -29,21 +29,23 @@ class Read(Protocol):
 R = TypeVar("R", bound=Read)
 
 
-def choose_reader(readers: Sequence[R], *, max_yields: int) -> R | None:
+def choose_reader(readers: Sequence[R], *, last: R | None, max_yields: int) -> R | None:
     """Choose whose span is read in the next step.
 
     The shortest rest first, the earlier arrival among equals; but nobody overtakes a read that has
-    given way `max_yields` times.
+    given way `max_yields` times, except who has done so already and is still at it.
 
     Args:
         readers: prompts that have a lane.
+        last: whose turn it was in the step before.
         max_yields: how often one read gives way.
 
     Returns:
         The next one, None if there is none.
     """
+    allowed = _not_overtaking(readers, readers, max_yields=max_yields)
     return min(
-        _not_overtaking(readers, readers, max_yields=max_yields),
+        [read for read in readers if read is last or read in allowed],
         key=lambda read: (read.n_left, read.number),
         default=None,
     )

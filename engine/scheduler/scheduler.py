@@ -355,7 +355,7 @@ class Scheduler:
             assert one.next_id is not None
             spans.append(self._span(one, np.array([one.next_id], np.int32), wants_logits=True))
         readers = self._of_phase(Phase.READING)
-        reader = choose_reader(readers, max_yields=self._config.max_yields)
+        reader = choose_reader(readers, last=self._last_reader, max_yields=self._config.max_yields)
         if reader is not None:
             for other in overtaken(readers, reader, last=self._last_reader):
                 other.n_yields += 1

@@ -105,7 +105,8 @@ class Rig:
 
 def alone(ids: Sequence[int], *, shape: PoolShape | None = None, **changes: Any) -> Rig:
     """The same request alone on an empty engine; its id is "alone"."""
-    rig = Rig(shape)
+    large = make_shape(chunk_cells=64, context_tokens=768, n_chunks=12)
+    rig = Rig(shape or large, span_tokens=256)
     rig.add("alone", ids, **changes)
     rig.run()
     return rig
