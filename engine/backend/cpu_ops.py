@@ -106,7 +106,7 @@ class CpuOps:
         return y
 
     def matmul(self, x: Rows, weight: Weight, bias: Weight | None = None) -> Rows:
-        """Multiply by a weight matrix, with 8-bit codes of x unless exact."""
+        """Multiply by a weight matrix, with codes of x unless exact."""
         _check(x.n_cols == weight.n_cols, "matmul", x, weight)
         _check(bias is None or bias.n_cols == weight.n_rows, "matmul bias", weight, bias)
         support = self._team.library.quant_support(weight.quant, level=self._team.level)
@@ -308,7 +308,7 @@ class CpuOps:
         """Return addresses of codes and scales of x; made once for several products of the same x."""
         if self._codes is not None and self._codes[0] is x:
             return self._codes[1:]
-        qs = self.arena.take(x.n_rows * x.n_cols)
+        qs = self.arena.take(2 * x.n_rows * x.n_cols)
         ds = self.arena.take(x.n_rows * x.n_cols // 4)
         self._record(
             records.Quantize(

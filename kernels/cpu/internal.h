@@ -7,6 +7,9 @@
 #include "../include/blocks.h"
 #include "strata.h"
 
+/* The largest code of an activation: high byte 127, low byte 0. */
+#define STRATA_LARGEST_CODE 16256
+
 /* Cells whose K and V are turned to float32 together; they then serve every head of a group. */
 #define STRATA_TILE_CELLS 64
 /* Cells summed on their own before they are joined to the rest; a multiple of the tile. */

@@ -38,7 +38,7 @@ class QuantSupport(enum.IntEnum):
     FLOATS = 1
     """Products with float32 activations, if need be of unpacked weights."""
     CODES = 2
-    """Also products with activations in 8-bit codes."""
+    """Also products with activation codes, much faster."""
 
 
 class CpuLibrary:

@@ -42,7 +42,7 @@ void strata_do_matmul(const strata_worker *worker, const strata_matmul *op) {
                 for (int64_t r = first; r < stop; r++, w += op->row_bytes) {
                     float *y = op->y + i * n_out + r;
                     if (dot_codes)
-                        dot_codes(w, op->qs + i * n_cols, op->ds + i * (n_cols / 16), n_cols, n_x, y, n_out);
+                        dot_codes(w, op->qs + i * 2 * n_cols, op->ds + i * (n_cols / 16), n_cols, n_x, y, n_out);
                     else
                         dot_direct(w, op->x + i * n_cols, n_cols, n_x, y, n_out);
                 }

@@ -24,7 +24,7 @@ void strata_do_quantize(const strata_worker *worker, const strata_quantize *op) 
     int64_t first, stop;
     strata_share(worker, op->n_rows, &first, &stop);
     for (int64_t i = first; i < stop; i++)
-        worker->kernels->quantize_row(op->x + i * op->n_cols, op->qs + i * op->n_cols,
+        worker->kernels->quantize_row(op->x + i * op->n_cols, op->qs + i * 2 * op->n_cols,
                                       op->ds + i * (op->n_cols / 16), op->n_cols);
 }
 

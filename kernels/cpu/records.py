@@ -59,7 +59,7 @@ class RmsNorm(Record):
 
 
 class Quantize(Record):
-    """Rows to 8-bit codes in blocks of 32."""
+    """Rows to 14-bit codes in blocks of 32."""
 
     KIND = 3
     _fields_ = [

@@ -34,13 +34,21 @@ static void quantize_row(const float *x, int8_t *qs, float *ds, int64_t n_cols) 
         const __m256 low = _mm256_max_ps(_mm256_andnot_ps(sign, v[0]), _mm256_andnot_ps(sign, v[1]));
         const __m256 high = _mm256_max_ps(_mm256_andnot_ps(sign, v[2]), _mm256_andnot_ps(sign, v[3]));
         const float largest = largest8(_mm256_max_ps(low, high));
-        const float scale = largest / 127.0f;
-        const __m256 inverse = _mm256_set1_ps(largest > 0 ? 127.0f / largest : 0);
+        const float scale = largest / STRATA_LARGEST_CODE;
+        const __m256 inverse = _mm256_set1_ps(largest > 0 ? STRATA_LARGEST_CODE / largest : 0);
         __m256i q[4];
         for (int j = 0; j < 4; j++) q[j] = _mm256_cvtps_epi32(_mm256_mul_ps(v[j], inverse));
         const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
-        const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-        _mm256_storeu_si256((__m256i *)(void *)qs, _mm256_permutevar8x32_epi32(bytes, order));
+        /* Codes fit 16 bits; packing keeps the halves of a register apart, which `order` undoes. */
+        const __m256i c0 = _mm256_packs_epi32(q[0], q[1]), c1 = _mm256_packs_epi32(q[2], q[3]);
+        const __m256i half = _mm256_set1_epi16(64);
+        const __m256i h0 = _mm256_srai_epi16(_mm256_add_epi16(c0, half), 7);
+        const __m256i h1 = _mm256_srai_epi16(_mm256_add_epi16(c1, half), 7);
+        const __m256i l0 = _mm256_sub_epi16(c0, _mm256_slli_epi16(h0, 7));
+        const __m256i l1 = _mm256_sub_epi16(c1, _mm256_slli_epi16(h1, 7));
+        const __m256i high_bytes = _mm256_packs_epi16(h0, h1), low_bytes = _mm256_packs_epi16(l0, l1);
+        _mm256_storeu_si256((__m256i *)(void *)qs, _mm256_permutevar8x32_epi32(high_bytes, order));
+        _mm256_storeu_si256((__m256i *)(void *)(qs + n_cols), _mm256_permutevar8x32_epi32(low_bytes, order));
         ds[0] = scale;
         ds[1] = scale * (float)sum8(sum);
     }
@@ -55,10 +63,14 @@ INLINE __m128 scales_q4_1(const strata_block_q4_1 *w) {
 
 INLINE __m128 scale_and_sum(const float *ds) { return _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(const void *)ds)); }
 
-/* Sums of 4 products of unsigned w and signed x, as floats. */
-INLINE __m256 products(__m256i w, __m256i x) {
-    const __m256i pairs = _mm256_maddubs_epi16(w, x);
-    return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+INLINE __m256i load_bytes(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
+
+/* Sums of 4 products of unsigned w and codes of x, as floats. The madd of the high bytes' sums is by
+ * 128, which joins them to the low ones. */
+INLINE __m256 products(__m256i w, __m256i high, __m256i low) {
+    const __m256i high_sums = _mm256_madd_epi16(_mm256_maddubs_epi16(w, high), _mm256_set1_epi16(128));
+    const __m256i low_sums = _mm256_madd_epi16(_mm256_maddubs_epi16(w, low), _mm256_set1_epi16(1));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(high_sums, low_sums));
 }
 
 INLINE void some_q4_1(const strata_block_q4_1 *w, const int8_t *qs, const float *ds, int64_t n_cols, const int n_x,
@@ -72,9 +84,9 @@ INLINE void some_q4_1(const strata_block_q4_1 *w, const int8_t *qs, const float 
         const __m256i codes = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(packed, 4), packed), nibble);
         const __m128 scales = scales_q4_1(w);
         for (int t = 0; t < n_x; t++) {
-            const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(qs + t * n_cols + 32 * b));
+            const int8_t *x = qs + t * 2 * n_cols + 32 * b;
             const __m128 both = _mm_mul_ps(scales, scale_and_sum(ds + t * (n_cols / 16) + 2 * b));
-            sums[t] = _mm256_fmadd_ps(products(codes, x), _mm256_broadcastss_ps(both), sums[t]);
+            sums[t] = _mm256_fmadd_ps(products(codes, load_bytes(x), load_bytes(x + n_cols)), _mm256_broadcastss_ps(both), sums[t]);
             shifts[t] = _mm_add_ps(shifts[t], both);
         }
     }
@@ -87,13 +99,15 @@ INLINE void some_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float 
     __m256 sums[4];
     for (int t = 0; t < n_x; t++) sums[t] = _mm256_setzero_ps();
     for (int64_t b = 0; b < n_cols / 32; b++, w++) {
-        const __m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)w->qs);
+        const __m256i codes = load_bytes(w->qs);
         const __m256i sizes = _mm256_abs_epi8(codes);
         const float d = _cvtsh_ss(w->d);
         for (int t = 0; t < n_x; t++) {
-            const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(qs + t * n_cols + 32 * b));
+            const int8_t *x = qs + t * 2 * n_cols + 32 * b;
+            const __m256i high = _mm256_sign_epi8(load_bytes(x), codes);
+            const __m256i low = _mm256_sign_epi8(load_bytes(x + n_cols), codes);
             const __m256 scale = _mm256_set1_ps(d * ds[t * (n_cols / 16) + 2 * b]);
-            sums[t] = _mm256_fmadd_ps(products(sizes, _mm256_sign_epi8(x, codes)), scale, sums[t]);
+            sums[t] = _mm256_fmadd_ps(products(sizes, high, low), scale, sums[t]);
         }
     }
     for (int t = 0; t < n_x; t++) y[t * y_stride] = sum_floats8(sums[t]);
@@ -104,9 +118,9 @@ INLINE void some_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float 
                      int64_t y_stride) {                                                                     \
         int64_t t = 0;                                                                                       \
         for (; t + 4 <= n_x; t += 4)                                                                         \
-            some(w, qs + t * n_cols, ds + t * (n_cols / 16), n_cols, 4, y + t * y_stride, y_stride);         \
+            some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 4, y + t * y_stride, y_stride);         \
         for (; t < n_x; t++)                                                                                 \
-            some(w, qs + t * n_cols, ds + t * (n_cols / 16), n_cols, 1, y + t * y_stride, y_stride);         \
+            some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 1, y + t * y_stride, y_stride);         \
     }
 
 DOT_CODES(dot_q4_1, some_q4_1)

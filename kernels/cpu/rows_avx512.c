@@ -22,16 +22,24 @@ INLINE float largest16(__m512 x) {
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
+/* 16 codes as high and low bytes. */
+INLINE void store_codes(__m512i codes, int8_t *high, int8_t *low) {
+    const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(64)), 7);
+    const __m512i l = _mm512_sub_epi32(codes, _mm512_slli_epi32(h, 7));
+    _mm_storeu_si128((__m128i *)(void *)high, _mm512_cvtepi32_epi8(h));
+    _mm_storeu_si128((__m128i *)(void *)low, _mm512_cvtepi32_epi8(l));
+}
+
 static void quantize_row(const float *x, int8_t *qs, float *ds, int64_t n_cols) {
     for (int64_t b = 0; b < n_cols / 32; b++, x += 32, qs += 32, ds += 2) {
         const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
         const float largest = largest16(_mm512_max_ps(_mm512_abs_ps(low), _mm512_abs_ps(high)));
-        const float scale = largest / 127.0f;
-        const __m512 inverse = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0);
+        const float scale = largest / STRATA_LARGEST_CODE;
+        const __m512 inverse = _mm512_set1_ps(largest > 0 ? STRATA_LARGEST_CODE / largest : 0);
         const __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(low, inverse));
         const __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(high, inverse));
-        _mm_storeu_si128((__m128i *)(void *)qs, _mm512_cvtepi32_epi8(q0));
-        _mm_storeu_si128((__m128i *)(void *)(qs + 16), _mm512_cvtepi32_epi8(q1));
+        store_codes(q0, qs, qs + n_cols);
+        store_codes(q1, qs + 16, qs + n_cols + 16);
         ds[0] = scale;
         ds[1] = scale * (float)sum16_ints(_mm512_add_epi32(q0, q1));
     }
@@ -75,11 +83,17 @@ INLINE block_pair pair_q8_0(const strata_block_q8_0 *w, const int n_blocks) {
 }
 
 /* sums += products of one pair and one row of x; shifts lanes 1 and 3 += m * sum(x). */
-INLINE void add_pair(const block_pair *pair, const int is_signed, __m512i x, __m128 xs, __m512 *sums, __m128 *shifts) {
+INLINE void add_pair(const block_pair *pair, const int is_signed, __m512i high, __m512i low, __m128 xs, __m512 *sums,
+                     __m128 *shifts) {
     const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
-    if (is_signed) x = _mm512_mask_sub_epi8(x, pair->is_negative, _mm512_setzero_si512(), x);
+    const __m512i zero = _mm512_setzero_si512();
+    if (is_signed) {
+        high = _mm512_mask_sub_epi8(high, pair->is_negative, zero, high);
+        low = _mm512_mask_sub_epi8(low, pair->is_negative, zero, low);
+    }
     const __m128 both = _mm_mul_ps(pair->scales, xs);
-    const __m512 products = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), pair->codes, x));
+    const __m512i high_sums = _mm512_slli_epi32(_mm512_dpbusd_epi32(zero, pair->codes, high), 7);
+    const __m512 products = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(high_sums, pair->codes, low));
     const __m512 scales = _mm512_permutexvar_ps(spread, _mm512_castps128_ps512(both));
     *sums = _mm512_fmadd_ps(products, scales, *sums);
     if (!is_signed) *shifts = _mm_add_ps(*shifts, both);
@@ -95,13 +109,16 @@ INLINE void add_pair(const block_pair *pair, const int is_signed, __m512i x, __m
         for (; b + 2 <= n_cols / 32; b += 2) {                                                               \
             const block_pair pair = unpack(w + b, 2);                                                        \
             for (int t = 0; t < n_x; t++)                                                                    \
-                add_pair(&pair, is_signed, _mm512_loadu_si512(qs + t * n_cols + 32 * b),                     \
+                add_pair(&pair, is_signed, _mm512_loadu_si512(qs + t * 2 * n_cols + 32 * b),                 \
+                         _mm512_loadu_si512(qs + (t * 2 + 1) * n_cols + 32 * b),                             \
                          _mm_loadu_ps(ds + t * (n_cols / 16) + 2 * b), sums + t, shifts + t);                \
         }                                                                                                    \
         if (b < n_cols / 32) {                                                                               \
             const block_pair pair = unpack(w + b, 1);                                                        \
             for (int t = 0; t < n_x; t++)                                                                    \
-                add_pair(&pair, is_signed, _mm512_maskz_loadu_epi8(0xffffffffu, qs + t * n_cols + 32 * b),   \
+                add_pair(&pair, is_signed,                                                                   \
+                         _mm512_maskz_loadu_epi8(0xffffffffu, qs + t * 2 * n_cols + 32 * b),                 \
+                         _mm512_maskz_loadu_epi8(0xffffffffu, qs + (t * 2 + 1) * n_cols + 32 * b),           \
                          _mm_maskz_loadu_ps(3, ds + t * (n_cols / 16) + 2 * b), sums + t, shifts + t);       \
         }                                                                                                    \
         for (int t = 0; t < n_x; t++)                                                                        \
@@ -111,9 +128,9 @@ INLINE void add_pair(const block_pair *pair, const int is_signed, __m512i x, __m
                      int64_t y_stride) {                                                                     \
         int64_t t = 0;                                                                                       \
         for (; t + 4 <= n_x; t += 4)                                                                         \
-            name##_some(w, qs + t * n_cols, ds + t * (n_cols / 16), n_cols, 4, y + t * y_stride, y_stride);  \
+            name##_some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 4, y + t * y_stride, y_stride); \
         for (; t < n_x; t++)                                                                                 \
-            name##_some(w, qs + t * n_cols, ds + t * (n_cols / 16), n_cols, 1, y + t * y_stride, y_stride);  \
+            name##_some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 1, y + t * y_stride, y_stride); \
     }
 
 DOT_CODES(dot_q4_1, strata_block_q4_1, pair_q4_1, 0)

@@ -15,11 +15,14 @@ static void quantize_row(const float *x, int8_t *qs, float *ds, int64_t n_cols) 
             const float size = __builtin_fabsf(x[i]);
             if (size > largest) largest = size;
         }
-        const float scale = largest / 127.0f, inverse = largest > 0 ? 127.0f / largest : 0;
+        const float scale = largest / STRATA_LARGEST_CODE;
+        const float inverse = largest > 0 ? STRATA_LARGEST_CODE / largest : 0;
         int32_t sum = 0;
         for (int i = 0; i < 32; i++) {
             const int32_t q = (int32_t)((x[i] * inverse + 12582912.0f) - 12582912.0f); /* to nearest even */
-            qs[i] = (int8_t)q;
+            const int32_t high = (q + 64) >> 7;
+            qs[i] = (int8_t)high;
+            qs[i + n_cols] = (int8_t)(q - (high << 7));
             sum += q;
         }
         ds[0] = scale;
@@ -27,21 +30,31 @@ static void quantize_row(const float *x, int8_t *qs, float *ds, int64_t n_cols) 
     }
 }
 
-static float row_q4_1(const strata_block_q4_1 *w, const int8_t *qs, const float *ds, int64_t n_blocks) {
+static float row_q4_1(const strata_block_q4_1 *w, const int8_t *qs, const float *ds, int64_t n_cols) {
     float sum = 0;
-    for (int64_t b = 0; b < n_blocks; b++, w++, qs += 32, ds += 2) {
-        int32_t products = 0;
-        for (int i = 0; i < 16; i++) products += (w->qs[i] & 15) * qs[i] + (w->qs[i] >> 4) * qs[i + 16];
+    for (int64_t b = 0; b < n_cols / 32; b++, w++, qs += 32, ds += 2) {
+        const int8_t *low = qs + n_cols;
+        int32_t high_sum = 0, low_sum = 0;
+        for (int i = 0; i < 16; i++) {
+            high_sum += (w->qs[i] & 15) * qs[i] + (w->qs[i] >> 4) * qs[i + 16];
+            low_sum += (w->qs[i] & 15) * low[i] + (w->qs[i] >> 4) * low[i + 16];
+        }
+        const int32_t products = high_sum * 128 + low_sum;
         sum += value_of(w->d) * ds[0] * (float)products + value_of(w->m) * ds[1];
     }
     return sum;
 }
 
-static float row_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float *ds, int64_t n_blocks) {
+static float row_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float *ds, int64_t n_cols) {
     float sum = 0;
-    for (int64_t b = 0; b < n_blocks; b++, w++, qs += 32, ds += 2) {
-        int32_t products = 0;
-        for (int i = 0; i < 32; i++) products += w->qs[i] * qs[i];
+    for (int64_t b = 0; b < n_cols / 32; b++, w++, qs += 32, ds += 2) {
+        const int8_t *low = qs + n_cols;
+        int32_t high_sum = 0, low_sum = 0;
+        for (int i = 0; i < 32; i++) {
+            high_sum += w->qs[i] * qs[i];
+            low_sum += w->qs[i] * low[i];
+        }
+        const int32_t products = high_sum * 128 + low_sum;
         sum += value_of(w->d) * ds[0] * (float)products;
     }
     return sum;
@@ -51,7 +64,7 @@ static float row_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float 
     static void name(const void *w, const int8_t *qs, const float *ds, int64_t n_cols, int64_t n_x,   \
                      float *y, int64_t y_stride) {                                                    \
         for (int64_t t = 0; t < n_x; t++)                                                             \
-            y[t * y_stride] = row(w, qs + t * n_cols, ds + t * (n_cols / 16), n_cols / 32);           \
+            y[t * y_stride] = row(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols);           \
     }
 
 DOT_CODES(dot_q4_1, row_q4_1)
