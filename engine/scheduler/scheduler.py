@@ -173,7 +173,7 @@ class Scheduler:
         self._planned_s = self._clock()
         self._grow_writers()
         self._admit_waiting()
-        if self._waiting:
+        if self._waiting and self._shape.is_pooled:
             self._admit_by_yield()
         spans = self._spans()
         if not spans:
