@@ -8,13 +8,14 @@ damaged or hostile file can cost memory or time. Joining the files of a split mo
 from __future__ import annotations
 
 import mmap
-import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from engine.errors import GGUFFormatError, UnsupportedModelError
 from engine.gguf.cursor import Cursor
-from engine.gguf.metadata import ArrayValue, Entry, Metadata, Scalar, ValueKind
+from engine.gguf.metadata import Entry, Metadata
+from engine.gguf.values import read_entry
 from kernels.errors import UnsupportedQuantError
 from kernels.quants import QuantType
 
@@ -25,19 +26,12 @@ MAX_ALIGNMENT = 1 << 20
 """Largest padding accepted: more than any page size in use."""
 
 MAX_DIMS = 4
-MAX_NESTING = 4
-MAX_NESTED_ARRAYS = 8192
-MAX_STRINGS = 1 << 22
-"""Strings in one array: sixteen times the largest vocabulary known."""
-
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 18
 """Far more than any model has: 94 layers of 512 experts, each three tensors, are 144,384."""
 
 MIN_KEY_BYTES = 8 + 1 + 4 + 1
 """Least bytes of a key and its value."""
-MIN_ARRAY_BYTES = 4 + 8
-"""Least bytes of an array inside another."""
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8
 """Least bytes of an item of the tensor list."""
 
@@ -159,7 +153,7 @@ def parse_header(mapped: mmap.mmap, path: Path, *, shard: int = 0) -> Header:
         key = cursor.name(f"the name of key {index}")
         if key in entries:
             raise cursor.error(f"the key {key!r} is there twice. The file is damaged.", at=start)
-        entries[key] = _read_entry(cursor, key, start)
+        entries[key] = read_entry(cursor, key, start)
     metadata = Metadata(entries, path)
     alignment = _alignment(metadata)
     rows: dict[str, _TensorRow] = {}
@@ -226,91 +220,6 @@ def _explain_magic(magic: bytes) -> str:
     if magic in MAGIC[: len(magic)]:
         return f"the file ends after {len(magic)} bytes. Download it again."
     return f"this is not a GGUF file: it starts with {magic!r}, not with {MAGIC!r}."
-
-
-def _read_kind(cursor: Cursor, what: str) -> ValueKind:
-    at = cursor.at
-    number = cursor.u32(what)
-    try:
-        return ValueKind(number)
-    except ValueError:
-        raise cursor.error(
-            f"{what} is {number}, which is none of the format's types (0 to 12). "
-            "The file is damaged.",
-            at=at,
-        ) from None
-
-
-def _read_entry(cursor: Cursor, key: str, start: int) -> Entry:
-    kind = _read_kind(cursor, f"the type of {key!r}")
-    value: Scalar | ArrayValue
-    if kind is ValueKind.ARRAY:
-        value, _ = _read_array(cursor, key, depth=1, n_nested=0)
-    elif kind is ValueKind.STRING:
-        value = cursor.string(f"the value of {key!r}")
-    else:
-        value = _read_number(cursor, key, kind)
-    return Entry(kind=kind, value=value, offset_bytes=start)
-
-
-def _read_number(cursor: Cursor, key: str, kind: ValueKind) -> int | float | bool:
-    at = cursor.at
-    encoded = cursor.take(kind.n_bytes or 0, f"the value of {key!r}")
-    if kind is ValueKind.BOOL:
-        if encoded[0] > 1:
-            raise cursor.error(
-                f"the value of {key!r} is a bool of {encoded[0]}; only 0 and 1 exist. "
-                "The file is damaged.",
-                at=at,
-            )
-        return encoded[0] == 1
-    if kind is ValueKind.FLOAT32 or kind is ValueKind.FLOAT64:
-        number: float = struct.unpack("<f" if kind is ValueKind.FLOAT32 else "<d", encoded)[0]
-        return number
-    return int.from_bytes(encoded, "little", signed=kind.name.startswith("INT"))
-
-
-def _read_array(cursor: Cursor, key: str, *, depth: int, n_nested: int) -> tuple[ArrayValue, int]:
-    """Read an array; also returns how many nested arrays of this key were read so far."""
-    if depth > MAX_NESTING:
-        raise cursor.error(
-            f"the arrays of {key!r} are nested more than {MAX_NESTING} deep. The file is damaged."
-        )
-    kind = _read_kind(cursor, f"the item type of {key!r}")
-    at = cursor.at
-    n_items = cursor.u64(f"the number of items of {key!r}")
-    start = cursor.at
-    if kind is ValueKind.STRING:
-        if n_items > MAX_STRINGS:
-            raise cursor.error(
-                f"{key!r} announces {n_items} strings, more than the {MAX_STRINGS} that are "
-                "accepted. The file is damaged.",
-                at=at,
-            )
-        cursor.need(8 * n_items, f"{key!r} with {n_items} strings")
-        cursor.skip_strings(n_items, repr(key))
-    elif kind is ValueKind.ARRAY:
-        cursor.need(MIN_ARRAY_BYTES * n_items, f"{key!r} with {n_items} arrays")
-        items = []
-        for _ in range(n_items):
-            n_nested += 1
-            if n_nested > MAX_NESTED_ARRAYS:
-                raise cursor.error(
-                    f"{key!r} holds more than {MAX_NESTED_ARRAYS} nested arrays. "
-                    "The file is damaged.",
-                    at=at,
-                )
-            item, n_nested = _read_array(cursor, key, depth=depth + 1, n_nested=n_nested)
-            items.append(item)
-        return ArrayValue(kind=kind, n_items=n_items, nested=tuple(items)), n_nested
-    else:
-        n_bytes = n_items * (kind.n_bytes or 0)
-        cursor.need(n_bytes, f"{key!r} with {n_items} items")
-        cursor.at += n_bytes
-    return (
-        ArrayValue(kind=kind, n_items=n_items, encoded=cursor.slice(start, cursor.at)),
-        n_nested,
-    )
 
 
 def _alignment(metadata: Metadata) -> int:
@@ -415,7 +324,19 @@ def _place_tensors(
             "The download is incomplete or the file is damaged; download it again.",
             at=row.at,
         )
+    _check_overlap(cursor, tensors)
     return tensors, unknown
+
+
+def _check_overlap(cursor: Cursor, tensors: list[TensorInfo]) -> None:
+    ordered = sorted(tensors, key=lambda tensor: tensor.offset_bytes)
+    for first, second in pairwise(ordered):
+        if first.offset_bytes + first.n_bytes > second.offset_bytes:
+            raise cursor.error(
+                f"the tensors {first.name!r} and {second.name!r} lie over one another. "
+                "The file is damaged.",
+                at=second.offset_bytes,
+            )
 
 
 def _check_end(
