@@ -14,6 +14,7 @@ from engine.gguf.metadata import ArrayValue, Metadata
 from engine.gguf.reader import GGUFModel, open_model
 from engine.gguf.shards import model_stem
 from engine.stats import ModelSummary
+from kernels.quants import QuantType
 
 F16_BYTES = 2
 """Bytes of one K or V value in the K/V format used now."""
@@ -23,12 +24,18 @@ MAX_DIM = 1 << 32
 """Bounds beyond any model, so that a damaged key is named instead of summed up."""
 
 
-def summarize(model: GGUFModel, supported: Collection[str]) -> ModelSummary:
+def summarize(
+    model: GGUFModel,
+    supported: Collection[str],
+    *,
+    quants: Collection[QuantType] | None = None,
+) -> ModelSummary:
     """Describe an open model.
 
     Args:
         model: opened with `allows_unknown_types`, so that any format can be described.
         supported: names of the architectures that can be run (a mapping's keys will do).
+        quants: formats the kernels can compute with; None = all that hold weights.
 
     Raises:
         GGUFFormatError: a key of the model's dims has the wrong type or is out of all bounds.
@@ -38,7 +45,7 @@ def summarize(model: GGUFModel, supported: Collection[str]) -> ModelSummary:
     stem = model_stem(model.path)
     tensor_types = Counter(tensor.quant.name for tensor in model.tensors.values())
     tensor_types.update(f"type {tensor.quant_id}" for tensor in model.unknown_tensors)
-    reason = _reason(model, architecture, supported)
+    reason = _reason(model, architecture, supported, quants)
 
     def dim(key: str) -> int:
         return metadata.get_int(f"{architecture}.{key}", 0, minimum=0, maximum=MAX_DIM)
@@ -68,14 +75,24 @@ def summarize(model: GGUFModel, supported: Collection[str]) -> ModelSummary:
     )
 
 
-def summarize_file(path: Path | str, supported: Collection[str]) -> ModelSummary:
+def summarize_file(
+    path: Path | str,
+    supported: Collection[str],
+    *,
+    quants: Collection[QuantType] | None = None,
+) -> ModelSummary:
     """Open, describe and close a model that need not be one that can be run.
+
+    Args:
+        path: the file, or any shard.
+        supported: as for `summarize`.
+        quants: as for `summarize`.
 
     Raises:
         ModelFileError: the file cannot be read or is no well-formed GGUF file.
     """
     with open_model(path, allows_unknown_types=True) as model:
-        return summarize(model, supported)
+        return summarize(model, supported, quants=quants)
 
 
 def kv_values_per_token(metadata: Metadata, architecture: str) -> int:
@@ -147,7 +164,12 @@ def _main_type(model: GGUFModel) -> str:
     return n_weights.most_common(1)[0][0] if n_weights else ""
 
 
-def _reason(model: GGUFModel, architecture: str, supported: Collection[str]) -> str:
+def _reason(
+    model: GGUFModel,
+    architecture: str,
+    supported: Collection[str],
+    quants: Collection[QuantType] | None,
+) -> str:
     """Return why the model cannot be run, or ""."""
     metadata = model.metadata
     if not architecture:
@@ -167,6 +189,11 @@ def _reason(model: GGUFModel, architecture: str, supported: Collection[str]) -> 
             return (
                 f"The tensor {tensor.name!r} is stored as {tensor.quant.name}, which cannot be "
                 "computed with."
+            )
+        if quants is not None and not tensor.quant.is_storage_only and tensor.quant not in quants:
+            return (
+                f"The tensor {tensor.name!r} is stored as {tensor.quant.name}, which this version "
+                f"cannot compute with; it can with {', '.join(q.name for q in sorted(quants))}."
             )
     for key in ("tokenizer.ggml.model", "tokenizer.ggml.tokens"):
         if key not in metadata:

@@ -88,6 +88,15 @@ def test_integer_weights_are_told(tmp_path: Path) -> None:
     assert "'blk.0.attn_q.weight' is stored as I32" in summary.reason
 
 
+def test_formats_the_kernels_lack_are_told(tmp_path: Path) -> None:
+    path = make_tiny_llama(tmp_path / "m.gguf", quant=QuantType.Q4_0)
+    some = {QuantType.Q8_0, QuantType.F32}
+    reason = summarize_file(path, SUPPORTED, quants=some).reason
+    assert "'token_embd.weight' is stored as Q4_0" in reason
+    assert reason.endswith("it can with F32, Q8_0.")
+    assert summarize_file(path, SUPPORTED, quants=some | {QuantType.Q4_0}).is_supported
+
+
 def test_a_vocabulary_without_weights(tmp_path: Path) -> None:
     keys, _ = tiny_llama()
     summary = summarize_file(make_gguf(tmp_path / "m.gguf", keys), SUPPORTED)
