@@ -41,7 +41,7 @@ class Crowd:
         self.asked: dict[str, tuple[tuple[int, ...], int, int | None]] = {}
         self.open: list[str] = []
         self.known: list[tuple[int, ...]] = [()]
-        self.n_done = {reason: 0 for reason in FinishReason}
+        self.n_done = dict.fromkeys(FinishReason, 0)
 
     def act(self) -> None:
         pick = self.random.random()
@@ -68,9 +68,7 @@ class Crowd:
         key = draw.choice(["", "", "k1", "k2"])
         self.asked[name] = prompt, max_tokens, seed
         self.open.append(name)
-        self.rig.add(
-            name, prompt, max_tokens=max_tokens, sampling=sampling(seed), session_key=key
-        )
+        self.rig.add(name, prompt, max_tokens=max_tokens, sampling=sampling(seed), session_key=key)
 
     def settle(self) -> None:
         """Compare every request that has ended with the same one alone."""
