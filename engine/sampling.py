@@ -201,7 +201,8 @@ class Sampler:
             ids = np.fromiter(window.all, np.int64, len(window.all))
             seen = scores[ids].astype(np.float64)
             factor = params.repetition_penalty
-            scores[ids] = np.where(seen > 0, seen / factor, seen * factor)
+            with np.errstate(over="ignore"):
+                scores[ids] = np.where(seen > 0, seen / factor, seen * factor)
         if window.generated and (params.presence_penalty or params.frequency_penalty):
             n_ids = len(window.generated)
             ids = np.fromiter(window.generated.keys(), np.int64, n_ids)

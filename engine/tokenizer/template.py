@@ -19,10 +19,11 @@ from jinja2.exceptions import SecurityError, TemplateError
 
 from engine.errors import InvalidRequestError
 from engine.gguf.metadata import Metadata
+from engine.tokenizer.limits import Allowance
 from engine.tokenizer.markers import Segment
 from engine.tokenizer.messages import Message, forms, normalize
 from engine.tokenizer.quoting import Quoting, map_texts
-from engine.tokenizer.sandbox import Allowance, Sandbox
+from engine.tokenizer.sandbox import Sandbox
 from engine.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -229,7 +230,9 @@ class ChatTemplate:
             param="messages",
         )
 
-    def _run(self, template: Template, given: _Given, now: datetime) -> str:
+    def _run(
+        self, template: Template, given: _Given, now: datetime, *, seconds: float = 10.0
+    ) -> str:
         names = {
             **given.extra,
             **self._names,
@@ -237,7 +240,9 @@ class ChatTemplate:
             "tools": given.tools,
         }
         n_chars = len(json.dumps(names, ensure_ascii=False, default=str))
-        return self._sandbox.render(template, names, Allowance.for_input(n_chars, now=now))
+        return self._sandbox.render(
+            template, names, Allowance.for_input(n_chars, now=now, seconds=seconds)
+        )
 
     def _try(self, source: str) -> str:
         """Return why the template cannot be used, "" if it can."""
@@ -250,7 +255,7 @@ class ChatTemplate:
             given = _Given(messages=messages, tools=None, extra={"add_generation_prompt": True})
             try:
                 template = self._sandbox.compile_source(source)
-                works = bool(self._run(template, given, self._clock())) or works
+                works = bool(self._run(template, given, self._clock(), seconds=3.0)) or works
             except SecurityError as error:
                 return f"The chat template in the file was blocked ({error})"
             except _FAULTS as error:
@@ -275,7 +280,7 @@ class ChatTemplate:
             ]
             given = _Given(messages=messages, tools=None, extra={"add_generation_prompt": False})
             try:
-                return self._run(self._template, given, self._clock())
+                return self._run(self._template, given, self._clock(), seconds=3.0)
             except _FAULTS:
                 return None
 
