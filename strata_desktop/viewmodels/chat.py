@@ -54,6 +54,11 @@ class ChatModel(QObject):
         """Answers being written now, shown or not."""
         return sum(1 for one in self._open.values() if one.is_writing)
 
+    @property
+    def new_draft(self) -> str:
+        """What is typed in the new chat that is not stored yet."""
+        return "" if self._fresh.is_stored else self._fresh.head.draft
+
     def new_chat(self) -> None:
         """Show a new, empty conversation (with what was typed there before, if anything)."""
         if self._fresh.is_stored:

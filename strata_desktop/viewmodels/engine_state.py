@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.paths import demo_model
+from engine.paths import DEMO_MODEL_FILE
 from strata_desktop.client.engine_host import EngineHost
 from strata_desktop.client.status_feed import StatusFeed
 
@@ -38,6 +38,7 @@ class EngineState(QObject):
         detail: what is being loaded, or why something failed.
         load_share: 0 to 1 while loading, None if unknown.
         context_tokens: longest conversation, 0 if none.
+        models_dir: where models are looked for first.
 
     Signals:
         changed: any of these is new.
@@ -45,8 +46,16 @@ class EngineState(QObject):
 
     changed = Signal()
 
-    def __init__(self, feed: StatusFeed, host: EngineHost, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        feed: StatusFeed,
+        host: EngineHost,
+        *,
+        models_dir: Path,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
+        self.models_dir = models_dir
         self.phase = EnginePhase.STARTING
         self.model_name = ""
         self.model_id = ""
@@ -63,7 +72,7 @@ class EngineState(QObject):
     @property
     def demo_path(self) -> Path | None:
         """The demo model's file, None if it was not fetched."""
-        path = demo_model()
+        path = self.models_dir / DEMO_MODEL_FILE
         return path if path.is_file() else None
 
     def load(self, path: Path) -> None:

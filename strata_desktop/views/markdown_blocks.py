@@ -87,8 +87,11 @@ class _Renderer(RendererHTML):
 
     def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         """Begin a heading cell: left, unless the text says otherwise (Qt would centre it)."""
-        style = str(tokens[idx].attrs.get("style", "text-align:left"))
-        return f'<th align="{style.removeprefix("text-align:")}">'
+        return f'<th align="{_alignment(tokens[idx])}">'
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """Begin a cell; an inline style would cost it its lines."""
+        return f'<td align="{_alignment(tokens[idx])}">'
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         """Begin a heading as a paragraph of a class: Qt fixes the sizes of its own headings."""
@@ -101,6 +104,10 @@ class _Renderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         """Show code that stands where no widget can (inside a table or the like)."""
         return f"<pre>{html.escape(tokens[idx].content)}</pre>"
+
+
+def _alignment(cell: Token) -> str:
+    return str(cell.attrs.get("style", "text-align:left")).removeprefix("text-align:")
 
 
 def _parser() -> MarkdownIt:

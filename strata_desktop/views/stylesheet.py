@@ -98,6 +98,7 @@ QPushButton[kind="prompt"]:hover {{ background: {c.hover}; border-color: {c.bord
 QPushButton[kind="prompt"]:focus {{ border-color: {c.accent}; }}
 QToolButton[kind="icon"] {{ background: transparent; border: 1px solid transparent;
     border-radius: 6px; padding: 4px; }}
+QToolButton::menu-indicator {{ image: none; width: 0; }}
 QToolButton[kind="icon"]:hover {{ background: {c.hover}; }}
 QToolButton[kind="icon"]:pressed {{ background: {c.pressed}; }}
 QToolButton[kind="icon"]:checked {{ background: {c.accent_soft}; }}
