@@ -70,7 +70,7 @@ def overtaken(readers: Sequence[R], chosen: R, *, last: R | None) -> list[R]:
 def lane_yields(
     waiting: Sequence[R], readers: Sequence[R], *, max_yields: int
 ) -> Iterator[tuple[R, R]]:
-    """Pairs of a waiting prompt and a reader that should leave its lane to it, best first.
+    """Waiting prompts that should get a reader's lane, each with that reader, best first.
 
     Args:
         waiting: prompts without a lane, the earliest first.
@@ -78,13 +78,16 @@ def lane_yields(
         max_yields: how often one read gives way.
 
     Yields:
-        (waiting, reader): the reader has more than twice as much left as the waiting prompt.
+        (waiting, reader): of those that may give way the reader has most left to read, and more
+            than twice as much as the waiting prompt.
     """
+    ready = [reader for reader in readers if reader.n_yields < max_yields]
+    longest = max(ready, key=lambda read: (read.n_left, read.number), default=None)
+    if longest is None:
+        return
     for one in _not_overtaking(waiting, [*readers, *waiting], max_yields=max_yields):
-        longest = sorted(readers, key=lambda read: (-read.n_left, -read.number))
-        for reader in longest:
-            if reader.n_yields < max_yields and 2 * one.n_left < reader.n_left:
-                yield one, reader
+        if 2 * one.n_left < longest.n_left:
+            yield one, longest
 
 
 def _not_overtaking(reads: Sequence[R], others: Sequence[R], *, max_yields: int) -> list[R]:

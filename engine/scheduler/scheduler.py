@@ -11,7 +11,6 @@ its plans. Where conversations live is `engine.scheduler.rows`, whose turn it is
 
 from __future__ import annotations
 
-import bisect
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -22,12 +21,12 @@ import numpy.typing as npt
 from engine.config import SchedulerConfig
 from engine.errors import ContextLengthError, KvPoolFullError, QueueFullError
 from engine.memory.chunks import PoolShape
-from engine.memory.prefix import Use
 from engine.sampling import Sampler
+from engine.scheduler.admission import Admission
 from engine.scheduler.counts import Counts
-from engine.scheduler.policy import choose_reader, lane_yields, overtaken
+from engine.scheduler.policy import choose_reader, overtaken
 from engine.scheduler.request import GenerateRequest, OpenRequest, Phase, TextFactory
-from engine.scheduler.rows import Entry, SessionRows
+from engine.scheduler.rows import SessionRows
 from engine.scheduler.session import Session
 from engine.scheduler.snapshot import pool_snapshot
 from engine.stats import EngineSnapshot
@@ -76,7 +75,7 @@ class Scheduler:
         self._clock = clock
         self._rows = SessionRows(shape)
         self._open: dict[str, OpenRequest] = {}
-        self._waiting: list[OpenRequest] = []
+        self._queue = Admission(self._rows, max_yields=config.max_yields)
         self._in_flight: dict[LaneId, OpenRequest] = {}
         self._last_reader: OpenRequest | None = None
         self._events: list[TokenEvent] = []
@@ -121,14 +120,14 @@ class Scheduler:
             )
         elif one.n_prompt + 1 > self._shape.cells:
             self._refuse(one)
-        elif len(self._waiting) >= self._config.max_waiting:
+        elif len(self._queue) >= self._config.max_waiting:
             self._finish(
                 one,
                 FinishReason.ERROR,
-                error=QueueFullError(n_waiting=len(self._waiting)),
+                error=QueueFullError(n_waiting=len(self._queue)),
             )
         else:
-            self._waiting.append(one)
+            self._queue.add(one)
 
     def cancel(self, request_id: str) -> None:
         """End a request wherever it stands; one that has ended already is no error."""
@@ -172,9 +171,9 @@ class Scheduler:
         """
         self._planned_s = self._clock()
         self._grow_writers()
-        self._admit_waiting()
-        if self._waiting and self._shape.is_pooled:
-            self._admit_by_yield()
+        for refused in self._queue.admit():
+            self._refuse(refused)
+        self._queue.admit_by_yield(self._of_phase(Phase.READING))
         spans = self._spans()
         if not spans:
             return None
@@ -210,6 +209,8 @@ class Scheduler:
             assert one.session is not None
             one.session.append(span.ids)
             if one.phase is Phase.READING:
+                if span.start == one.n_cached:
+                    self._counts.n_cached_tokens += one.n_cached
                 n_read += len(span.ids)
                 self._emit(one, EventKind.PROGRESS)
             if span.wants_logits:
@@ -241,7 +242,7 @@ class Scheduler:
                 now_s=now_s,
             ),
             requests=self._counts.requests(
-                running=len(self._open) - len(self._waiting), waiting=len(self._waiting)
+                running=len(self._open) - len(self._queue), waiting=len(self._queue)
             ),
             work=self._counts.work(n_swaps=rows.n_swaps, n_evictions=rows.n_evictions, now_s=now_s),
             is_busy=self.has_work,
@@ -257,80 +258,12 @@ class Scheduler:
         busy = {session.number for session in self._rows.sessions if session.is_busy}
         running = [one.session.number for one in self._open.values() if one.session is not None]
         assert sorted(running) == sorted(busy), f"busy sessions {busy}, requests in {running}"
-        numbers = [one.number for one in self._waiting]
-        assert numbers == sorted(numbers), f"the queue is out of order: {numbers}"
         for one in self._open.values():
-            is_queued = one in self._waiting
+            is_queued = one in self._queue
             assert is_queued == (one.phase is Phase.WAITING), f"request {one.number} is misplaced"
             if not is_queued:
                 assert one.session is not None
                 assert self._rows.lane_of(one.session) is not None, f"{one.number} has no lane"
-
-    # Admission
-
-    def _admit_waiting(self) -> None:
-        """Give lanes to waiting requests, the earliest first; those without cells are refused."""
-        while self._waiting and self._rows.has_place:
-            one = self._waiting.pop(0)
-            if one.session is not None:
-                self._rows.unpark(one.session)
-                one.phase = Phase.READING
-                continue
-            entry = self._entry(one)
-            if entry is None:
-                self._refuse(one)
-            else:
-                self._enter(one, entry)
-
-    def _admit_by_yield(self) -> None:
-        """Let at most one long read give its lane to a much shorter waiting prompt."""
-        pairs = lane_yields(
-            self._waiting, self._of_phase(Phase.READING), max_yields=self._config.max_yields
-        )
-        for one, reader in pairs:
-            assert reader.session is not None
-            entry = None
-            if one.session is not None:
-                self._rows.exchange(reader.session, one.session)
-            else:
-                entry = self._entry(one)
-                if entry is None:
-                    continue
-                if entry.use is Use.CONTINUE and entry.source is not None:
-                    self._rows.exchange(reader.session, entry.source)
-                elif not self._rows.park(reader.session, keep=entry.source):
-                    continue
-                entry = self._entry(one)
-            _log.debug("request %d gives its lane to %d", reader.number, one.number)
-            self._waiting.remove(one)
-            reader.n_yields += 1
-            reader.phase = Phase.WAITING
-            bisect.insort(self._waiting, reader, key=lambda waiting: waiting.number)
-            if one.session is not None:
-                one.phase = Phase.READING
-            else:
-                assert entry is not None, "parking frees chunks, it takes none"
-                self._enter(one, entry)
-            return
-
-    def _entry(self, one: OpenRequest) -> Entry | None:
-        return self._rows.plan_entry(
-            one.request.prompt_ids, key=one.request.session_key, n_cells=one.n_prompt + 1
-        )
-
-    def _enter(self, one: OpenRequest, entry: Entry) -> None:
-        one.session = self._rows.enter(entry, key=one.request.session_key)
-        one.phase = Phase.READING
-        one.n_cached = one.session.n_tokens
-        self._counts.n_cached_tokens += one.n_cached
-
-    def _refuse(self, one: OpenRequest) -> None:
-        error = KvPoolFullError(
-            cells_wanted=one.n_prompt + 1,
-            cells_free=self._rows.cells_free,
-            cells_total=self._shape.cells,
-        )
-        self._finish(one, FinishReason.ERROR, error=error)
 
     # Filling a step
 
@@ -412,6 +345,14 @@ class Scheduler:
         elif one.n_written >= n_most:
             self._finish(one, FinishReason.LENGTH)
 
+    def _refuse(self, one: OpenRequest) -> None:
+        error = KvPoolFullError(
+            cells_wanted=one.n_prompt + 1,
+            cells_free=self._rows.cells_free,
+            cells_total=self._shape.cells,
+        )
+        self._finish(one, FinishReason.ERROR, error=error)
+
     def _emit(
         self, one: OpenRequest, kind: EventKind, *, token_id: int | None = None, text: str = ""
     ) -> None:
@@ -431,8 +372,8 @@ class Scheduler:
     ) -> None:
         """End a request: its one FINISH event, its session idle, its lane free for others."""
         del self._open[one.request.request_id]
-        if one.phase is Phase.WAITING and one in self._waiting:
-            self._waiting.remove(one)
+        if one in self._queue:
+            self._queue.remove(one)
         now_s = self._clock()
         if one.session is not None:
             one.session.tokens_per_s = one.tokens_per_s

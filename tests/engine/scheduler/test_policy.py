@@ -46,10 +46,11 @@ def test_lane_goes_to_a_prompt_less_than_half_as_long() -> None:
     reads = [Read(1, 60), Read(2, 90)]
     assert list(lane_yields([Read(3, 44)], reads, max_yields=2)) == [(Read(3, 44), reads[1])]
     assert list(lane_yields([Read(3, 45)], reads, max_yields=2)) == []
-    assert list(lane_yields([Read(3, 29)], reads, max_yields=2)) == [
-        (Read(3, 29), reads[1]),
-        (Read(3, 29), reads[0]),
+    worn = Read(2, 90, n_yields=2)
+    assert list(lane_yields([Read(1, 29)], [reads[0], worn], max_yields=2)) == [
+        (Read(1, 29), reads[0])
     ]
+    assert list(lane_yields([Read(1, 29)], [worn], max_yields=2)) == []
 
 
 def test_waiting_prompts_are_asked_in_order_of_arrival() -> None:
