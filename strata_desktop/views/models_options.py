@@ -72,6 +72,7 @@ class LoadCard(Card):
         self._bar.setTextVisible(False)
         self._fill()
         model.selection_changed.connect(self._show_options)
+        model.selection_changed.connect(self._show_state)
         model.estimate_changed.connect(self._show_estimate)
         model.state_changed.connect(self._show_state)
         self._show_options()
@@ -176,6 +177,9 @@ class LoadCard(Card):
         is_loading = model.state == "loading"
         self.load.setEnabled(model.can_load)
         self.unload.setEnabled(model.can_unload)
+        entry = model.selected
+        is_again = entry is not None and model.state == "ready" and entry.path == model.loaded_path
+        self.load.setText("Load again" if is_again else "Load")
         self.unload.setText("Stop loading" if is_loading else "Unload")
         self.unload.setAccessibleName("Stop loading" if is_loading else "Unload the model")
         self._failure.say(model.state_text if model.has_failed else "")
