@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pressure import N_PROMPT, run_pressure
 
 from engine.backend.cpu import CpuBackend
 from engine.config import BackendConfig
@@ -14,6 +13,7 @@ from engine.gguf.reader import open_model
 from engine.memory.chunks import PoolShape
 from engine.scheduler.text import TokenizerText
 from engine.tokenizer.tokenizer import Tokenizer
+from tests.pressure import N_PROMPT, run_pressure
 
 STORIES = (
     "The harbour master counted the boats twice before the storm came over the hill. ",

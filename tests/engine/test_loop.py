@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
 from engine.config import SchedulerConfig
 from engine.errors import DeviceError, EngineStoppedError, InvalidRequestError, KvPoolFullError
@@ -20,6 +19,7 @@ from engine.scheduler.request import GenerateRequest
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.text import TokenizerText
 from engine.step import EventKind, FinishReason, StepPlan, TokenEvent
+from tests.scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
 LIMIT_S = 10.0
 SHAPE = PoolShape(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
 from engine.config import SchedulerConfig
 from engine.memory.chunks import PoolShape
@@ -16,6 +15,7 @@ from engine.scheduler.request import GenerateRequest
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.text import TokenizerText
 from engine.step import EventKind, StepPlan, TokenEvent
+from tests.scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
 
 def make_shape(**changes: Any) -> PoolShape:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pressure import N_PROMPT, run_pressure
-from scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
-
 from engine.scheduler.text import TokenizerText
+from tests.pressure import N_PROMPT, run_pressure
+from tests.scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
 
 def test_four_conversations_on_a_pool_for_three() -> None:

@@ -6,11 +6,11 @@ import random
 from functools import cache
 
 import pytest
-from rig import Rig, alone, make_shape
 
 from engine.memory.chunks import PoolShape
 from engine.sampling import SamplingParams
 from engine.step import FinishReason
+from tests.engine.scheduler.rig import Rig, alone, make_shape
 
 N_EVENTS = 2000
 POOLED = make_shape(

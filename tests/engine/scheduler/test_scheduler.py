@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import Rig, alone, make_request, make_shape
-from scripted_backend import END_ID, LETTERS
 
 from engine.errors import ContextLengthError, DeviceError, KvPoolFullError, QueueFullError
 from engine.sampling import SamplingParams
 from engine.step import CellCopy, EventKind, FinishReason, StepPlan
+from tests.engine.scheduler.rig import Rig, alone, make_request, make_shape
+from tests.scripted_backend import END_ID, LETTERS
 
 BIG: dict[str, Any] = {"chunk_cells": 64, "context_tokens": 640}
 """Chunks large enough that a started one is worth a copy."""
