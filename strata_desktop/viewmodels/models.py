@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from engine.stats import ModelState, StatusSnapshot
 
 SUFFIX = ".gguf"
+ANSWER_S = 5.0
+"""A load asked for shows as such until the engine reports it, at most this long."""
 NOISE_BYTES = 64 * 1024**2
 
 
@@ -76,6 +78,8 @@ class ModelsModel(QObject):
         self._lost = ""
         self._refusal = ""
         self._asked: Path | None = None
+        self._asked_in: ModelState | None = None
+        self._asked_at_s: float | None = None
         self._found: dict[Path, tuple[ModelEntry, ...]] = {}
         self._faults: dict[Path, str] = {}
         self._pending: set[Path] = set()
@@ -345,7 +349,7 @@ class ModelsModel(QObject):
         if entry is None or not self.can_load:
             return
         self._refusal = ""
-        self._asked = entry.path
+        self._asked, self._asked_in, self._asked_at_s = entry.path, self._state, None
         self._tell_state()
         self._host.load(entry.path, options=self.options)
 
@@ -365,14 +369,10 @@ class ModelsModel(QObject):
     def take(self, status: StatusSnapshot) -> None:
         """Take a snapshot: state of the model, free memory."""
         was_loading = self._state is not None and self._state.state == "loading"
-        is_news = status.model != self._state or self._lost
+        is_news = status.model != self._state or bool(self._lost) or self._asked is not None
         self._lost = ""
         self._state = status.model
-        if status.model.state == "loading" or (
-            self._asked is not None
-            and status.model.summary is not None
-            and Path(status.model.summary.path) == self._asked
-        ):
+        if self._asked is not None and self._is_answered(status):
             self._asked = None
         if was_loading and status.model.state == "ready":
             self._refusal = ""
@@ -381,6 +381,13 @@ class ModelsModel(QObject):
         if self._is_other_memory(status):
             self._weighed = status
             self.estimate_changed.emit()
+
+    def _is_answered(self, status: StatusSnapshot) -> bool:
+        """Whether a report tells of the load asked for: the state moved, or it had time to."""
+        if self._asked_at_s is None:
+            self._asked_at_s = status.time_s
+        is_late = status.time_s - self._asked_at_s > ANSWER_S
+        return is_late or status.model != self._asked_in
 
     def _is_other_memory(self, status: StatusSnapshot) -> bool:
         """Whether free memory changed enough to show: a few MiB more or less are noise."""
