@@ -229,6 +229,17 @@ def test_a_load_that_fails_before_a_report_of_it_came(model, feed, files) -> Non
     assert model.can_load
 
 
+def test_a_load_that_fails_as_the_last_one_did_is_not_awaited_for_ever(model, feed) -> None:
+    failed = make_status(state="failed", error="It is cut off.", summary=None, time_s=100)
+    feed.status.emit(failed)
+    model.load()
+    feed.status.emit(dataclasses.replace(failed, time_s=101))
+    assert model.state == "loading"
+    feed.status.emit(dataclasses.replace(failed, time_s=107))
+    assert model.state == "failed"
+    assert "It is cut off." in model.state_text
+
+
 def test_unload_asks_the_engine(model, feed, engine, files, qtbot) -> None:
     feed.status.emit(ready(files[0]))
     model.unload()
