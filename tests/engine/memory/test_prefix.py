@@ -85,9 +85,7 @@ def test_half_of_a_session_is_rewound_less_is_forked() -> None:
         use=Use.CONTINUE, number=1, n_reused=200
     )
     session = known(1, ids((1, 200), (2, 201)))
-    assert choose(ids((1, 200), (3, 9)), [session]) == Choice(
-        use=Use.FORK, number=1, n_reused=192
-    )
+    assert choose(ids((1, 200), (3, 9)), [session]) == Choice(use=Use.FORK, number=1, n_reused=192)
 
 
 def test_started_chunk_is_copied_from_32_cells_on() -> None:
