@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -21,6 +21,8 @@ MAX_SHARE_ERROR = 5 * math.sqrt(0.25 / N_DRAWS)
 """Five standard deviations of the share of a coin; seeds are fixed, so it holds or fails always."""
 MAX_PICK_MS = 250
 """A pick from 250,000 tokens takes 1 to 8 ms; the rest is for busy machines."""
+
+steady = settings(deadline=None, derandomize=True, database=None)
 
 Logits = npt.NDArray[np.float32]
 any_logits = hnp.arrays(
@@ -61,6 +63,7 @@ def draw(logits: Logits, n_draws: int = N_DRAWS, **settings_: Any) -> npt.NDArra
     return np.bincount(ids, minlength=len(logits)) / n_draws
 
 
+@steady
 @given(logits=any_logits)
 def test_greedy_takes_the_highest_and_the_first_of_equals(logits: Logits) -> None:
     if np.all(logits == -np.inf):
@@ -70,6 +73,7 @@ def test_greedy_takes_the_highest_and_the_first_of_equals(logits: Logits) -> Non
         assert Sampler(SamplingParams()).pick(logits) == int(np.argmax(logits))
 
 
+@steady
 @given(
     logits=any_logits.filter(lambda x: bool(np.any(np.isfinite(x)))),
     temperature=st.sampled_from([1e-6, 0.3, 1.0, 5.0, 1000.0]),
@@ -92,6 +96,7 @@ def test_only_allowed_tokens_are_chosen(
     assert np.array_equal(logits, before)
 
 
+@steady
 @given(logits=any_logits, seed=st.integers(-(2**63), 2**64 - 1))
 def test_same_seed_same_ids_whatever_else_runs(logits: Logits, seed: int) -> None:
     logits = np.where(np.isfinite(logits), logits, np.float32(0))
@@ -192,6 +197,7 @@ def test_window_of_penalties(last_n: int, chosen: int) -> None:
     assert sampler.pick(np.array([1.0, 2.0, 0, 0, 0, 0], np.float32)) == chosen
 
 
+@steady
 @given(
     prompt=st.lists(st.integers(0, 5), max_size=10),
     answer=st.lists(st.integers(0, 5), max_size=10),

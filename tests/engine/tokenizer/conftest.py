@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from engine.gguf.metadata import Metadata
 from engine.gguf.reader import open_model
 from engine.tokenizer.tokenizer import Tokenizer
 from tests.builders import make_gguf, tiny_tokenizer
+
+settings.register_profile("steady", deadline=None, derandomize=True, database=None)
+settings.load_profile("steady")
 
 MakeMetadata = Callable[[Mapping[str, Any]], Metadata]
 
