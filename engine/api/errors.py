@@ -127,7 +127,13 @@ def describe_invalid(error: RequestValidationError) -> Fault:
     Returns:
         A 400 whose `param` is the path of the field, like `messages[0].content`.
     """
-    first: Mapping[str, Any] = error.errors()[0]
+    found: Sequence[Mapping[str, Any]] = error.errors()
+    # Of the branches of a union, the one that got furthest is the one that was meant.
+    field = found[0]["loc"][:2]
+    first = max(
+        (one for one in found if one["loc"][:2] == field),
+        key=lambda one: len(field_path(one["loc"][1:], error.body, is_missing=False)),
+    )
     where, *path = first["loc"]
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", "")
@@ -161,7 +167,7 @@ def field_path(path: Sequence[int | str], body: object, *, is_missing: bool) -> 
     """Write a validator's location as a client would: `messages[0].content`.
 
     Args:
-        path: keys and indexes; behind the field itself it may name branches of a union.
+        path: keys and indexes, with names of branches of unions between them.
         body: the body, to tell fields from such branches.
         is_missing: whether the last part names a field that is not in the body.
 
@@ -175,13 +181,13 @@ def field_path(path: Sequence[int | str], body: object, *, is_missing: bool) -> 
         if isinstance(part, int) and isinstance(value, list) and part < len(value):
             written += f"[{part}]"
             value = value[part]
-        elif isinstance(part, str) and isinstance(value, dict):
-            if part not in value and not (is_missing and is_last):
-                break
+        elif (
+            isinstance(part, str)
+            and isinstance(value, dict)
+            and (part in value or (is_missing and is_last))
+        ):
             written += f".{part}" if written else part
             value = value.get(part)
-        else:
-            break
     return written
 
 

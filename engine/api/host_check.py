@@ -99,7 +99,7 @@ class HostCheck:
         self._app = app
         self._any_host = "*" in config.allowed_hosts
         self._origins = frozenset(origin.rstrip("/").lower() for origin in config.allowed_origins)
-        self._key = None if config.api_key is None else config.api_key.encode()
+        self._key = None if config.api_key is None else config.api_key.strip().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it here."""
@@ -176,7 +176,8 @@ class HostCheck:
         if self._key is None or path in OPEN_PATHS:
             return None
         given = sent_key(headers)
-        if given is not None and hmac.compare_digest(given.encode(), self._key):
+        # Header text is the bytes read as Latin-1; keys may hold any letters.
+        if given is not None and hmac.compare_digest(given.encode("latin-1"), self._key):
             return None
         said = "no API key" if given is None else "a wrong API key"
         return Fault(

@@ -13,8 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 import numpy.typing as npt
-from builders import make_tiny_llama
-from scripted_backend import ScriptedBackend, ScriptedSpec
 
 from engine.api.app import create_app
 from engine.config import ApiConfig, ModelConfig, PoolConfig, SchedulerConfig
@@ -22,6 +20,8 @@ from engine.loading import BackendOrder
 from engine.service import EngineService
 from engine.stats import EngineSnapshot
 from engine.step import StepPlan
+from tests.builders import make_tiny_llama
+from tests.scripted_backend import ScriptedBackend, ScriptedSpec
 
 HI = [{"role": "user", "content": "hi"}]
 END_ID = 2

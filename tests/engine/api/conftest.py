@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_rig import ApiRig
+
+from tests.engine.api.api_rig import ApiRig
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_rig import HI, ApiRig, error_of
 
 from engine.api.generation import (
     DEFAULT_SAMPLING,
@@ -18,6 +17,7 @@ from engine.api.generation import (
 )
 from engine.api.schema import ChatRequest, GenerationFields
 from engine.errors import InvalidRequestError
+from tests.engine.api.api_rig import HI, ApiRig, error_of
 
 MakeRig = Callable[..., ApiRig]
 
@@ -44,7 +44,9 @@ ALTERNATING = (
 
 
 def with_template(make_rig: MakeRig, template: str) -> ApiRig:
-    return make_rig(metadata={"tokenizer.chat_template": template}, context_tokens=1024, pool_cells=2048)
+    return make_rig(
+        metadata={"tokenizer.chat_template": template}, context_tokens=1024, pool_cells=2048
+    )
 
 
 def tool_turns(call: dict[str, Any], **answer: Any) -> list[dict[str, Any]]:

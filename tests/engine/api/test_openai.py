@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from api_rig import HI, ApiRig, error_of, events_of, text_of
+
+from tests.engine.api.api_rig import HI, ApiRig, error_of, events_of, text_of
 
 MakeRig = Callable[..., ApiRig]
 
