@@ -69,7 +69,7 @@ class ChatPage(QWidget):
         self._stack.addWidget(self.welcome)
         self._stack.addWidget(self.transcript)
         self._build()
-        self.toast = Toast(self)
+        self.toast = Toast(self, self._stack)
         self._connect()
         self._on_current()
         self._on_engine()

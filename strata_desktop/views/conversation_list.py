@@ -59,7 +59,7 @@ class ConversationRow(QStyledItemDelegate):
             font.setPixelSize(TYPE.caption)
             painter.setFont(font)
             painter.setPen(QColor(shades.text_faint))
-            place = rect.adjusted(SPACE.s, 10, 0, 0)
+            place = rect.adjusted(SPACE.s + 2, 10, 0, 0)
             painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
             painter.restore()
             return

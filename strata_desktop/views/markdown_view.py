@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import QEvent, QSize, Qt, QUrl
-from PySide6.QtGui import QDesktopServices, QResizeEvent, QWheelEvent
+from PySide6.QtGui import (
+    QDesktopServices,
+    QResizeEvent,
+    QTextBlockFormat,
+    QTextCursor,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QFrame, QTextBrowser, QVBoxLayout, QWidget
 
 from strata_desktop.views.code_view import CodeView
@@ -20,6 +26,8 @@ from strata_desktop.views.markdown_blocks import (
 from strata_desktop.views.theme import SPACE, TYPE, Colors, colors, mono_font
 
 INDENT_PX = 28
+LINE_PERCENT = 130
+MAX_MEASURED = 400
 
 
 def rich_css(c: Colors, *, text: str = "") -> str:
@@ -48,6 +56,7 @@ class TextView(QTextBrowser):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._wanted_px = 0
         self.setProperty("kind", "bare")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -65,6 +74,26 @@ class TextView(QTextBrowser):
         self.anchorClicked.connect(open_link)
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
 
+    def show_plain(self, text: str) -> None:
+        """Show text as it was typed; the widget then asks for the width of its longest line."""
+        if text == self.toPlainText() and self._wanted_px:
+            return
+        self.setPlainText(text)
+        spacing = QTextBlockFormat()
+        spacing.setLineHeight(
+            LINE_PERCENT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
+        )
+        cursor = QTextCursor(self.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.mergeBlockFormat(spacing)
+        metrics = self.fontMetrics()
+        lines = text.splitlines() or [""]
+        # Tabs and rounding: a little more than the sum of the letters.
+        self._wanted_px = 4 + max(
+            metrics.horizontalAdvance(line[:MAX_MEASURED].expandtabs(8)) for line in lines
+        )
+        self.updateGeometry()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Fit the height to the new width."""
         super().resizeEvent(event)
@@ -75,12 +104,12 @@ class TextView(QTextBrowser):
         event.ignore()
 
     def sizeHint(self) -> QSize:
-        """Ask for no width of its own."""
-        return QSize(120, self.height())
+        """Ask for the width of plain text, else for none of its own."""
+        return QSize(self._wanted_px or 120, self.height())
 
     def minimumSizeHint(self) -> QSize:
         """Be as narrow as need be."""
-        return QSize(60, 10)
+        return QSize(20, 10)
 
     def _fit(self) -> None:
         height = math.ceil(self.document().size().height())

@@ -78,8 +78,8 @@ class MessageView(QFrame):
         if isinstance(self._body, MarkdownView):
             self._body.set_text(message.text, is_final=not message.is_writing)
             self._body.setVisible(bool(message.text))
-        elif self._body.toPlainText() != message.text:
-            self._body.setPlainText(message.text)
+        else:
+            self._body.show_plain(message.text)
         self.setAccessibleDescription(message.text)
         self._waiting.setVisible(message.is_writing and not message.text)
         notice = notice_for(message)
@@ -138,8 +138,11 @@ class MessageView(QFrame):
         bubble = QFrame()
         bubble.setProperty("role", "bubble")
         inner = QVBoxLayout(bubble)
-        inner.setContentsMargins(SPACE.l, 10, SPACE.l, 10)
+        # Less below: the line height puts its share under each line.
+        inner.setContentsMargins(SPACE.l, 10, SPACE.l, 6)
         inner.addWidget(self._body)
+        bubble.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        layout.addStretch(1)
         layout.addWidget(bubble)
         return row
 
@@ -206,11 +209,11 @@ class _Notice(QFrame):
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self._actions: tuple[MessageAction, ...] = ()
         self._buttons = QHBoxLayout()
-        self._buttons.setContentsMargins(0, 0, 0, 0)
         self._buttons.addStretch()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE.m, SPACE.s, SPACE.m, SPACE.s)
         layout.setSpacing(SPACE.xs)
+        self._buttons.setSpacing(SPACE.m)
         layout.addWidget(self._text)
         layout.addLayout(self._buttons)
 

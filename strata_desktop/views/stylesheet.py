@@ -92,6 +92,11 @@ QPushButton[kind="link"] {{ background: transparent; border-color: transparent;
     color: {c.accent}; padding: 4px 6px; font-weight: 600; }}
 QPushButton[kind="link"]:hover {{ background: {c.hover}; }}
 QPushButton[kind="link"]:focus {{ border-color: {c.accent}; }}
+QFrame[role^="banner"] QPushButton[kind="link"] {{ padding: 4px 0; border: none;
+    border-bottom: 2px solid transparent; border-radius: 0; }}
+QFrame[role^="banner"] QPushButton[kind="link"]:hover,
+QFrame[role^="banner"] QPushButton[kind="link"]:focus {{ background: transparent;
+    border-bottom-color: {c.accent}; }}
 QPushButton[kind="prompt"] {{ text-align: left; padding: 12px 14px; border-color: {c.border};
     border-radius: 10px; background: {c.surface}; }}
 QPushButton[kind="prompt"]:hover {{ background: {c.hover}; border-color: {c.border_strong}; }}

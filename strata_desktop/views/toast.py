@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from strata_desktop.viewmodels.conversation import Undo
@@ -13,10 +13,11 @@ SHOWN_MS = 10_000
 
 
 class Toast(QFrame):
-    """Lies over its parent."""
+    """Lies over its parent, at the lower edge of one of its parts."""
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget, over: QWidget) -> None:
         super().__init__(parent)
+        self._over = over
         self.setProperty("role", "toast")
         self._undo: Undo | None = None
         self._label = QLabel()
@@ -35,7 +36,7 @@ class Toast(QFrame):
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self.hide)
-        parent.installEventFilter(self)
+        over.installEventFilter(self)
         self.hide()
 
     def offer(self, undo: Undo) -> None:
@@ -59,10 +60,11 @@ class Toast(QFrame):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Stay in the middle of the lower edge."""
-        if event.type() == QEvent.Type.Resize:
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.Move):
             self._place()
         return super().eventFilter(watched, event)
 
     def _place(self) -> None:
-        parent = self.parentWidget()
-        self.move((parent.width() - self.width()) // 2, parent.height() - self.height() - 96)
+        place = self._over.mapTo(self.parentWidget(), QPoint(0, 0))
+        left = place.x() + (self._over.width() - self.width()) // 2
+        self.move(max(SPACE.s, left), place.y() + self._over.height() - self.height() - SPACE.m)
