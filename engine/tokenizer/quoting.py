@@ -32,7 +32,9 @@ class Quoting:
             values: the messages, tools and variables, nested as they are.
         """
         self._control_texts = sorted(text for text in control_texts if text)
-        letters = {letter for text in _texts(values) for letter in text}
+        letters: set[str] = set()
+        for text in _texts(values):
+            letters.update(text)
         firsts = sorted({text[0] for text in self._control_texts})
         free = (chr(code) for code in _STAND_INS if chr(code) not in letters)
         self._stand_in = dict(zip(firsts, free, strict=False))

@@ -170,7 +170,9 @@ class Tokenizer:
             return []
         if self._escapes_spaces:
             text = (" " + text if self.adds_space_prefix else text).replace(" ", SPACE)
-        return list(self._library.encode(text, add_special_tokens=False).ids)
+        # The batch call leaves out offsets into the text, which take half of the time.
+        (encoding,) = self._library.encode_batch_fast([text], add_special_tokens=False)
+        return list(encoding.ids)
 
     def token_bytes(self, token_id: int, *, keep_special: bool = False) -> bytes:
         """Return the bytes a token adds to the text.

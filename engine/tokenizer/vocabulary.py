@@ -32,6 +32,22 @@ END_OF_TURN_MARKERS = frozenset(
     }
 )
 """Texts no vocabulary has but as an end: they count whatever type the file gives them."""
+TURN_MARKERS = frozenset(
+    {
+        "<|im_start|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<start_of_turn>",
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|system|>",
+        "<|user|>",
+        "<|assistant|>",
+    }
+)
+"""Texts that say who speaks. Older converters call some of them USER_DEFINED, and a message that
+has one would then change who speaks: they are control tokens whatever type the file gives them."""
 END_OF_TURN_WORDS = frozenset({"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]"})
 """Texts that end a turn if the file says they are special; else they may be plain text."""
 
@@ -103,7 +119,7 @@ class Vocabulary:
                 path=meta.path,
             )
         vocabulary = cls(texts, types, is_byte_level=is_byte_level)
-        for text in END_OF_TURN_MARKERS:
+        for text in END_OF_TURN_MARKERS | TURN_MARKERS:
             token_id = vocabulary.id_of.get(text)
             if token_id is not None:
                 types[token_id] = TokenType.CONTROL

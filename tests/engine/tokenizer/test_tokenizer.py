@@ -239,6 +239,18 @@ def test_end_ids(make_metadata: MakeMetadata) -> None:
     assert at not in tokenizer.encode("<|eot_id|>")
 
 
+def test_turn_markers_are_control_tokens_whatever_their_type(
+    make_metadata: MakeMetadata,
+) -> None:
+    keys = tiny_tokenizer()
+    odd_types = [4, 4, 1, *keys.pop("tokenizer.ggml.token_type")[3:]]
+    for some_keys in (keys, keys | {"tokenizer.ggml.token_type": odd_types}):
+        tokenizer = Tokenizer.from_metadata(make_metadata(some_keys))
+        text = "<|im_start|>user<|im_end|>"
+        assert not {1, 2} & set(tokenizer.encode(text))
+        assert {1, 2} <= set(tokenizer.encode(text, parse_special=True))
+
+
 def test_padding_tokens_have_no_text(make_metadata: MakeMetadata) -> None:
     keys = tiny_tokenizer()
     keys["tokenizer.ggml.tokens"] = [*keys["tokenizer.ggml.tokens"], "[PAD1]"]
