@@ -13,10 +13,14 @@ static uint8_t *cell_at(const strata_kv *kv, int64_t lane, int64_t cell, int64_t
     return kv->cells + chunk * kv->chunk_bytes + cell % kv->chunk_cells * cell_bytes;
 }
 
-void strata_do_store_kv(const strata_worker *worker, const strata_store_kv *op) {
+int64_t strata_tasks_store_kv(const strata_store_kv *op, int32_t n_threads) {
+    return strata_n_shares(op->n_rows, n_threads);
+}
+
+void strata_do_store_kv(const strata_worker *worker, const strata_store_kv *op, int64_t task) {
     const int64_t cell_bytes = op->kv_dim * (op->is_half ? 2 : 4);
     int64_t first, stop;
-    strata_share(worker, op->n_rows, &first, &stop);
+    strata_share(op->n_rows, worker->n_threads, task, &first, &stop);
     for (int64_t i = first; i < stop; i++) {
         uint8_t *k = cell_at(&op->kv, op->kv.lanes[i], op->kv.positions[i], cell_bytes);
         uint8_t *v = k + op->kv.v_offset_bytes;
@@ -125,48 +129,55 @@ static void attend_rows(const strata_worker *worker, const strata_attend *op, in
 }
 
 /* Few rows: each (row, K/V head, segment) is a task, so that all threads work on one long lane. */
-static void attend_partially(const strata_worker *worker, const strata_attend *op) {
+static void attend_partially(const strata_worker *worker, const strata_attend *op, int64_t task, float *scratch) {
     const int64_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads, floats = STRATA_STATE_FLOATS(dim);
-    float *tile = op->scratch + worker->thread * strata_attend_scratch(op->n_heads, op->n_kv_heads, op->head_dim);
-    float *states = tile + 2 * STRATA_TILE_CELLS * dim;
-    const int64_t n_tasks = (int64_t)op->n_rows * op->n_kv_heads * op->n_segments;
-    for (int64_t task; (task = strata_take(worker)) < n_tasks;) {
-        const int64_t segment = task % op->n_segments, row = task / op->n_segments / op->n_kv_heads;
-        const int32_t kv_head = (int32_t)(task / op->n_segments % op->n_kv_heads);
-        if (segment * STRATA_SEGMENT_CELLS > op->kv.positions[row]) continue;
-        start_states(states, group, dim);
-        attend_segment(worker, op, row, row + 1, kv_head, segment * STRATA_SEGMENT_CELLS, tile, states);
-        for (int64_t head = 0; head < group; head++) {
-            const int64_t at = (row * op->n_heads + kv_head * group + head) * op->n_segments + segment;
-            memcpy(op->partials + at * floats, states + head * floats, (size_t)floats * sizeof(float));
-        }
+    float *states = scratch + 2 * STRATA_TILE_CELLS * dim;
+    const int64_t segment = task % op->n_segments, row = task / op->n_segments / op->n_kv_heads;
+    const int32_t kv_head = (int32_t)(task / op->n_segments % op->n_kv_heads);
+    if (segment * STRATA_SEGMENT_CELLS > op->kv.positions[row]) return;
+    start_states(states, group, dim);
+    attend_segment(worker, op, row, row + 1, kv_head, segment * STRATA_SEGMENT_CELLS, scratch, states);
+    for (int64_t head = 0; head < group; head++) {
+        const int64_t at = (row * op->n_heads + kv_head * group + head) * op->n_segments + segment;
+        memcpy(op->partials + at * floats, states + head * floats, (size_t)floats * sizeof(float));
     }
 }
 
-void strata_do_attend(const strata_worker *worker, const strata_attend *op) {
-    if (op->partials) {
-        attend_partially(worker, op);
-        return;
+/* Many rows: a block of them with one K/V head is a task; the longest come first. */
+static void attend_block(const strata_worker *worker, const strata_attend *op, int64_t task, float *scratch) {
+    const int64_t n_blocks = (op->n_rows + STRATA_QUERY_ROWS - 1) / STRATA_QUERY_ROWS;
+    const int64_t block = n_blocks - 1 - task / op->n_kv_heads, stop_block = (block + 1) * STRATA_QUERY_ROWS;
+    const int64_t stop = stop_block < op->n_rows ? stop_block : op->n_rows;
+    for (int64_t first = block * STRATA_QUERY_ROWS, next; first < stop; first = next) {
+        for (next = first + 1; next < stop && op->kv.lanes[next] == op->kv.lanes[first]; next++) {
+        }
+        attend_rows(worker, op, first, next, (int32_t)(task % op->n_kv_heads), scratch);
     }
+}
+
+int64_t strata_tasks_attend(const strata_attend *op, int32_t n_threads) {
+    (void)n_threads;
+    if (op->partials) return (int64_t)op->n_rows * op->n_kv_heads * op->n_segments;
+    return (int64_t)((op->n_rows + STRATA_QUERY_ROWS - 1) / STRATA_QUERY_ROWS) * op->n_kv_heads;
+}
+
+void strata_do_attend(const strata_worker *worker, const strata_attend *op, int64_t task) {
     float *scratch =
         op->scratch + worker->thread * strata_attend_scratch(op->n_heads, op->n_kv_heads, op->head_dim);
-    const int64_t n_blocks = (op->n_rows + STRATA_QUERY_ROWS - 1) / STRATA_QUERY_ROWS;
-    for (int64_t task; (task = strata_take(worker)) < n_blocks * op->n_kv_heads;) {
-        const int64_t block = n_blocks - 1 - task / op->n_kv_heads; /* the longest first */
-        const int64_t stop_block = (block + 1) * STRATA_QUERY_ROWS;
-        const int64_t stop = stop_block < op->n_rows ? stop_block : op->n_rows;
-        for (int64_t first = block * STRATA_QUERY_ROWS, next; first < stop; first = next) {
-            for (next = first + 1; next < stop && op->kv.lanes[next] == op->kv.lanes[first]; next++) {
-            }
-            attend_rows(worker, op, first, next, (int32_t)(task % op->n_kv_heads), scratch);
-        }
-    }
+    if (op->partials)
+        attend_partially(worker, op, task, scratch);
+    else
+        attend_block(worker, op, task, scratch);
 }
 
-void strata_do_attend_merge(const strata_worker *worker, const strata_attend_merge *op) {
+int64_t strata_tasks_attend_merge(const strata_attend_merge *op, int32_t n_threads) {
+    return strata_n_shares(op->n_rows * op->n_heads, n_threads);
+}
+
+void strata_do_attend_merge(const strata_worker *worker, const strata_attend_merge *op, int64_t task) {
     const int64_t floats = STRATA_STATE_FLOATS(op->head_dim);
     int64_t first, stop;
-    strata_share(worker, op->n_rows * op->n_heads, &first, &stop);
+    strata_share(op->n_rows * op->n_heads, worker->n_threads, task, &first, &stop);
     for (int64_t i = first; i < stop; i++) {
         /* The first segment's place holds the total from here on. */
         float *total = (float *)op->partials + i * op->n_segments * floats;

@@ -2,8 +2,6 @@
 #ifndef STRATA_INTERNAL_H
 #define STRATA_INTERNAL_H
 
-#include <stdatomic.h>
-
 #include "../include/blocks.h"
 #include "strata.h"
 
@@ -49,36 +47,49 @@ extern const strata_kernels strata_kernels_avx512;
 typedef void (*strata_dequantize_row)(const void *blocks, float *y, int64_t n_values);
 strata_dequantize_row strata_dequantizer(int32_t quant);
 
-/* What an op sees of its team. */
+/* What a task sees of its team. */
 typedef struct {
     const strata_kernels *kernels;
     int32_t thread, n_threads;
-    _Atomic int64_t *next_task; /* shared counter, 0 when the op starts */
 } strata_worker;
 
-/* This thread's share of n rows when all cost the same. */
-static inline void strata_share(const strata_worker *worker, int64_t n, int64_t *first, int64_t *stop) {
-    *first = n * worker->thread / worker->n_threads;
-    *stop = n * (worker->thread + 1) / worker->n_threads;
+/* Ops whose rows all cost the same split them evenly in at most this many tasks a thread. */
+#define STRATA_SHARES_PER_THREAD 2
+
+static inline int64_t strata_n_shares(int64_t n_rows, int32_t n_threads) {
+    const int64_t most = n_threads == 1 ? 1 : (int64_t)n_threads * STRATA_SHARES_PER_THREAD;
+    return n_rows < most ? n_rows : most;
 }
 
-/* The next task nobody has taken. */
-static inline int64_t strata_take(const strata_worker *worker) {
-    return atomic_fetch_add_explicit(worker->next_task, 1, memory_order_relaxed);
+/* The rows of one of these tasks. */
+static inline void strata_share(int64_t n_rows, int32_t n_threads, int64_t task, int64_t *first, int64_t *stop) {
+    const int64_t n_shares = strata_n_shares(n_rows, n_threads);
+    *first = n_rows * task / n_shares;
+    *stop = n_rows * (task + 1) / n_shares;
 }
 
-void strata_do_embed(const strata_worker *worker, const strata_embed *op);
-void strata_do_rms_norm(const strata_worker *worker, const strata_rms_norm *op);
-void strata_do_quantize(const strata_worker *worker, const strata_quantize *op);
-void strata_do_matmul(const strata_worker *worker, const strata_matmul *op);
-void strata_do_rope_angles(const strata_worker *worker, const strata_rope_angles *op);
-void strata_do_rope(const strata_worker *worker, const strata_rope *op);
-void strata_do_swiglu(const strata_worker *worker, const strata_swiglu *op);
-void strata_do_add(const strata_worker *worker, const strata_add *op);
-void strata_do_store_kv(const strata_worker *worker, const strata_store_kv *op);
-void strata_do_attend(const strata_worker *worker, const strata_attend *op);
-void strata_do_attend_merge(const strata_worker *worker, const strata_attend_merge *op);
-void strata_do_gather_rows(const strata_worker *worker, const strata_gather_rows *op);
-void strata_do_argmax(const strata_worker *worker, const strata_argmax *op);
+/* Each op says in how many tasks it falls apart, and does one of them. Tasks of an op may run at the
+ * same time and in any order; an op starts when all tasks of the one before are done. */
+#define STRATA_DECLARE_OP(name)                                               \
+    int64_t strata_tasks_##name(const strata_##name *op, int32_t n_threads); \
+    void strata_do_##name(const strata_worker *worker, const strata_##name *op, int64_t task);
+
+#define STRATA_EACH_KIND(DO)              \
+    DO(STRATA_EMBED, embed)               \
+    DO(STRATA_RMS_NORM, rms_norm)         \
+    DO(STRATA_QUANTIZE, quantize)         \
+    DO(STRATA_MATMUL, matmul)             \
+    DO(STRATA_ROPE_ANGLES, rope_angles)   \
+    DO(STRATA_ROPE, rope)                 \
+    DO(STRATA_SWIGLU, swiglu)             \
+    DO(STRATA_ADD, add)                   \
+    DO(STRATA_STORE_KV, store_kv)         \
+    DO(STRATA_ATTEND, attend)             \
+    DO(STRATA_ATTEND_MERGE, attend_merge) \
+    DO(STRATA_GATHER_ROWS, gather_rows)   \
+    DO(STRATA_ARGMAX, argmax)
+
+#define STRATA_DECLARE(kind, name) STRATA_DECLARE_OP(name)
+STRATA_EACH_KIND(STRATA_DECLARE)
 
 #endif

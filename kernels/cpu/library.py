@@ -135,6 +135,8 @@ class Team:
         if self._handle is None:
             raise KernelLaunchError("The kernel threads were stopped already.")
         failed = self.library.native.strata_run(self._handle, tape, len(tape) // OP_BYTES)
+        if failed < 0:
+            raise KernelLaunchError("There is no memory left to run the kernels.")
         if failed:
             raise KernelLaunchError(f"Record {failed - 1} of the tape is of no known kind.")
 

@@ -19,35 +19,37 @@ static void add_bias(const strata_matmul *op, int64_t first, int64_t stop) {
         for (int64_t r = first; r < stop; r++) op->y[i * op->n_out + r] += op->bias[r];
 }
 
-void strata_do_matmul(const strata_worker *worker, const strata_matmul *op) {
+int64_t strata_tasks_matmul(const strata_matmul *op, int32_t n_threads) {
+    const int64_t per_task = rows_per_task(op->n_out, n_threads);
+    return (op->n_out + per_task - 1) / per_task;
+}
+
+void strata_do_matmul(const strata_worker *worker, const strata_matmul *op, int64_t task) {
     const strata_dot_codes dot_codes = op->qs ? worker->kernels->dot_codes[op->quant] : 0;
     const strata_dot_floats dot_direct = worker->kernels->dot_floats[op->quant];
     const strata_dot_floats dot_plain = worker->kernels->dot_floats[STRATA_F32];
     const strata_dequantize_row dequantize = strata_dequantizer(op->quant);
     const int64_t n_cols = op->n_cols, n_out = op->n_out, per_task = rows_per_task(n_out, worker->n_threads);
-    float *unpacked = op->scratch + worker->thread * n_cols;
-
-    for (int64_t first; (first = strata_take(worker) * per_task) < n_out;) {
-        const int64_t stop = first + per_task < n_out ? first + per_task : n_out;
-        const uint8_t *weight = (const uint8_t *)op->weight + first * op->row_bytes;
-        if (!dot_codes && !dot_direct) { /* unpack once, for all activation rows */
-            for (int64_t r = first; r < stop; r++, weight += op->row_bytes) {
-                dequantize(weight, unpacked, n_cols);
-                dot_plain(unpacked, op->x, n_cols, op->n_rows, op->y + r, n_out);
-            }
-        } else {
-            for (int64_t i = 0; i < op->n_rows; i += X_ROWS) {
-                const int64_t n_x = op->n_rows - i < X_ROWS ? op->n_rows - i : X_ROWS;
-                const uint8_t *w = weight;
-                for (int64_t r = first; r < stop; r++, w += op->row_bytes) {
-                    float *y = op->y + i * n_out + r;
-                    if (dot_codes)
-                        dot_codes(w, op->qs + i * 2 * n_cols, op->ds + i * (n_cols / 16), n_cols, n_x, y, n_out);
-                    else
-                        dot_direct(w, op->x + i * n_cols, n_cols, n_x, y, n_out);
-                }
+    const int64_t first = task * per_task, stop = first + per_task < n_out ? first + per_task : n_out;
+    const uint8_t *weight = (const uint8_t *)op->weight + first * op->row_bytes;
+    if (!dot_codes && !dot_direct) { /* unpack once, for all activation rows */
+        float *unpacked = op->scratch + worker->thread * n_cols;
+        for (int64_t r = first; r < stop; r++, weight += op->row_bytes) {
+            dequantize(weight, unpacked, n_cols);
+            dot_plain(unpacked, op->x, n_cols, op->n_rows, op->y + r, n_out);
+        }
+    } else {
+        for (int64_t i = 0; i < op->n_rows; i += X_ROWS) {
+            const int64_t n_x = op->n_rows - i < X_ROWS ? op->n_rows - i : X_ROWS;
+            const uint8_t *w = weight;
+            for (int64_t r = first; r < stop; r++, w += op->row_bytes) {
+                float *y = op->y + i * n_out + r;
+                if (dot_codes)
+                    dot_codes(w, op->qs + i * 2 * n_cols, op->ds + i * (n_cols / 16), n_cols, n_x, y, n_out);
+                else
+                    dot_direct(w, op->x + i * n_cols, n_cols, n_x, y, n_out);
             }
         }
-        if (op->bias) add_bias(op, first, stop);
     }
+    if (op->bias) add_bias(op, first, stop);
 }

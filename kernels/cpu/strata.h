@@ -1,7 +1,8 @@
 /* What libstrata_cpu offers: a team of threads, and ops that it runs from a tape.
  *
  * A tape is an array of STRATA_OP_BYTES-sized records. Each starts with its kind; the struct of that
- * kind says the rest. All threads of the team walk the tape together, with a barrier after each op.
+ * kind says the rest. All threads of the team walk the tape together; an op starts when the one before
+ * it is done.
  * Rows are float32, row-major and contiguous. A row's result depends on nothing but that row.
  */
 #ifndef STRATA_H
@@ -191,7 +192,8 @@ STRATA_EXPORT int64_t strata_attend_scratch(int32_t n_heads, int32_t n_kv_heads,
 /* Starts n_threads - 1 threads (the caller is one of the team). Null when that fails. */
 STRATA_EXPORT strata_team *strata_team_start(int32_t n_threads, int32_t level);
 STRATA_EXPORT void strata_team_stop(strata_team *team);
-/* Runs a tape. Returns 0, or 1 + the index of the first record whose kind is unknown (nothing ran). */
+/* Runs a tape. Returns 0; 1 + the index of the first record whose kind is unknown (nothing ran); or -1
+ * when there is no memory (nothing ran). */
 STRATA_EXPORT int64_t strata_run(strata_team *team, const void *tape, int64_t n_ops);
 /* n_values weights from their blocks to float32. Returns 0, or -1 when the format is unknown. */
 STRATA_EXPORT int32_t strata_dequantize(int32_t quant, const void *blocks, float *y, int64_t n_values);

@@ -1,13 +1,29 @@
-/* The team: threads that walk a tape together. The caller of strata_run is thread 0. */
+/* The team: threads that walk a tape together. The caller of strata_run is thread 0.
+ *
+ * An op is over when its tasks are done, not when every thread was there. So a thread that the system
+ * has put to sleep holds nobody up unless it is in the middle of a task, and small ops of one task
+ * are simply done by whoever comes first.
+ */
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "internal.h"
 
-/* Spins at a barrier before the processor is offered to others: ops last microseconds. */
-#define SPINS_BEFORE_YIELD 4000
+/* Looks at a flag before the processor is offered to others: ops last microseconds. */
+#define SPINS_BEFORE_YIELD 2000
+
+/* Progress of an op, on a cache line of its own. */
+typedef struct {
+    _Atomic int64_t n_taken; /* may pass n_tasks: once for each thread that found nothing left */
+    _Atomic int64_t n_done;
+    int64_t n_tasks;
+    char rest[40];
+} progress;
+_Static_assert(sizeof(progress) == 64, "progress");
 
 typedef struct {
     strata_team *team;
@@ -21,18 +37,14 @@ struct strata_team {
     member *members;
     pthread_mutex_t lock;
     pthread_cond_t has_work;
-    int64_t run_count;   /* under lock */
-    int is_stopping;     /* under lock */
-    const uint8_t *tape; /* under lock until a member has read it */
+    int64_t run_count; /* under lock, like all up to n_inside */
+    int is_open;       /* whether members may still join the run */
+    int is_stopping;
+    const uint8_t *tape;
     int64_t n_ops;
-    /* Each on a cache line of its own: all threads write them all the time. */
-    char line_1[64];
-    _Atomic int64_t next_task;
-    char line_2[64];
-    _Atomic int32_t n_arrived;
-    char line_3[64];
-    _Atomic uint32_t barrier_count;
-    char line_4[64];
+    progress *ops; /* [n_room] */
+    int64_t n_room;
+    _Atomic int32_t n_inside; /* members in the run, the caller not counted */
 };
 
 static inline void relax(void) {
@@ -43,55 +55,49 @@ static inline void relax(void) {
 #endif
 }
 
-static void wait_for_all(strata_team *team) {
-    if (team->n_threads == 1) {
-        atomic_store_explicit(&team->next_task, 0, memory_order_relaxed);
-        return;
-    }
-    const uint32_t count = atomic_load_explicit(&team->barrier_count, memory_order_acquire);
-    if (atomic_fetch_add_explicit(&team->n_arrived, 1, memory_order_acq_rel) == team->n_threads - 1) {
-        atomic_store_explicit(&team->n_arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->next_task, 0, memory_order_relaxed);
-        atomic_store_explicit(&team->barrier_count, count + 1, memory_order_release);
-        return;
-    }
-    for (int64_t n = 0; atomic_load_explicit(&team->barrier_count, memory_order_acquire) == count; n++) {
-        if (n < SPINS_BEFORE_YIELD)
-            relax();
-        else
-            sched_yield();
-    }
+static inline void pause_a_while(int64_t n_looks) {
+    if (n_looks < SPINS_BEFORE_YIELD)
+        relax();
+    else
+        sched_yield();
 }
-
-#define STRATA_EACH_KIND(DO)                   \
-    DO(STRATA_EMBED, embed)                    \
-    DO(STRATA_RMS_NORM, rms_norm)              \
-    DO(STRATA_QUANTIZE, quantize)              \
-    DO(STRATA_MATMUL, matmul)                  \
-    DO(STRATA_ROPE_ANGLES, rope_angles)        \
-    DO(STRATA_ROPE, rope)                      \
-    DO(STRATA_SWIGLU, swiglu)                  \
-    DO(STRATA_ADD, add)                        \
-    DO(STRATA_STORE_KV, store_kv)              \
-    DO(STRATA_ATTEND, attend)                  \
-    DO(STRATA_ATTEND_MERGE, attend_merge)      \
-    DO(STRATA_GATHER_ROWS, gather_rows)        \
-    DO(STRATA_ARGMAX, argmax)
 
 #define ASSERT_FITS(kind, name) _Static_assert(sizeof(strata_##name) <= STRATA_OP_BYTES, #name);
 STRATA_EACH_KIND(ASSERT_FITS)
 
-static void walk(strata_team *team, int32_t thread, const uint8_t *tape, int64_t n_ops) {
-    const strata_worker worker = {team->kernels, thread, team->n_threads, &team->next_task};
-    for (int64_t i = 0; i < n_ops; i++, tape += STRATA_OP_BYTES) {
-        switch (*(const int32_t *)tape) {
-#define DO_OP(kind, name)                                               \
-    case kind:                                                          \
-        strata_do_##name(&worker, (const strata_##name *)(const void *)tape); \
+static int64_t count_tasks(const void *op, int32_t n_threads) {
+    switch (*(const int32_t *)op) {
+#define COUNT_TASKS(kind, name) \
+    case kind:                  \
+        return strata_tasks_##name(op, n_threads);
+        STRATA_EACH_KIND(COUNT_TASKS)
+    }
+    return 0;
+}
+
+static void do_task(const strata_worker *worker, const void *op, int64_t task) {
+    switch (*(const int32_t *)op) {
+#define DO_TASK(kind, name)                  \
+    case kind:                               \
+        strata_do_##name(worker, op, task); \
         break;
-            STRATA_EACH_KIND(DO_OP)
+        STRATA_EACH_KIND(DO_TASK)
+    }
+}
+
+static void walk(strata_team *team, int32_t thread) {
+    const strata_worker worker = {team->kernels, thread, team->n_threads};
+    const uint8_t *op = team->tape;
+    for (int64_t i = 0; i < team->n_ops; i++, op += STRATA_OP_BYTES) {
+        progress *at = &team->ops[i];
+        if (atomic_load_explicit(&at->n_done, memory_order_acquire) == at->n_tasks) continue;
+        for (int64_t task;
+             (task = atomic_fetch_add_explicit(&at->n_taken, 1, memory_order_relaxed)) < at->n_tasks;) {
+            do_task(&worker, op, task);
+            atomic_fetch_add_explicit(&at->n_done, 1, memory_order_release);
         }
-        wait_for_all(team);
+        for (int64_t n = 0; atomic_load_explicit(&at->n_done, memory_order_acquire) != at->n_tasks; n++)
+            pause_a_while(n);
     }
 }
 
@@ -101,16 +107,17 @@ static void *serve(void *argument) {
     int64_t n_seen = 0;
     for (;;) {
         pthread_mutex_lock(&team->lock);
-        while (team->run_count == n_seen && !team->is_stopping) pthread_cond_wait(&team->has_work, &team->lock);
+        while ((!team->is_open || team->run_count == n_seen) && !team->is_stopping)
+            pthread_cond_wait(&team->has_work, &team->lock);
         if (team->is_stopping) {
             pthread_mutex_unlock(&team->lock);
             return NULL;
         }
         n_seen = team->run_count;
-        const uint8_t *tape = team->tape;
-        const int64_t n_ops = team->n_ops;
+        atomic_fetch_add_explicit(&team->n_inside, 1, memory_order_relaxed);
         pthread_mutex_unlock(&team->lock);
-        walk(team, self->thread, tape, n_ops);
+        walk(team, self->thread);
+        atomic_fetch_sub_explicit(&team->n_inside, 1, memory_order_release);
     }
 }
 
@@ -158,22 +165,45 @@ void strata_team_stop(strata_team *team) {
     for (int32_t i = 1; i < team->n_threads; i++) pthread_join(team->members[i].handle, NULL);
     pthread_cond_destroy(&team->has_work);
     pthread_mutex_destroy(&team->lock);
+    free(team->ops);
     free(team->members);
     free(team);
 }
 
+/* Makes room for the progress of n_ops ops. */
+static int make_room(strata_team *team, int64_t n_ops) {
+    if (n_ops <= team->n_room) return 1;
+    progress *ops = realloc(team->ops, (size_t)n_ops * sizeof *ops);
+    if (!ops) return 0;
+    team->ops = ops;
+    team->n_room = n_ops;
+    return 1;
+}
+
 int64_t strata_run(strata_team *team, const void *tape, int64_t n_ops) {
-    for (int64_t i = 0; i < n_ops; i++)
-        if (!strata_op_bytes(*(const int32_t *)((const uint8_t *)tape + i * STRATA_OP_BYTES))) return i + 1;
-    if (team->n_threads > 1) {
-        pthread_mutex_lock(&team->lock);
-        team->tape = tape;
-        team->n_ops = n_ops;
-        team->run_count++;
-        pthread_cond_broadcast(&team->has_work);
-        pthread_mutex_unlock(&team->lock);
+    if (!make_room(team, n_ops)) return -1;
+    memset(team->ops, 0, (size_t)n_ops * sizeof *team->ops);
+    for (int64_t i = 0; i < n_ops; i++) {
+        const void *op = (const uint8_t *)tape + i * STRATA_OP_BYTES;
+        if (!strata_op_bytes(*(const int32_t *)op)) return i + 1;
+        team->ops[i].n_tasks = count_tasks(op, team->n_threads);
     }
-    walk(team, 0, tape, n_ops);
+    team->tape = tape;
+    team->n_ops = n_ops;
+    if (team->n_threads == 1) {
+        walk(team, 0);
+        return 0;
+    }
+    pthread_mutex_lock(&team->lock);
+    team->is_open = 1;
+    team->run_count++;
+    pthread_cond_broadcast(&team->has_work);
+    pthread_mutex_unlock(&team->lock);
+    walk(team, 0);
+    pthread_mutex_lock(&team->lock);
+    team->is_open = 0;
+    pthread_mutex_unlock(&team->lock);
+    for (int64_t n = 0; atomic_load_explicit(&team->n_inside, memory_order_acquire); n++) pause_a_while(n);
     return 0;
 }
 
