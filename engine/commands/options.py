@@ -188,11 +188,13 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_params(options: argparse.Namespace) -> SamplingParams:
-    """Return the sampling settings of the command line.
+    """Return the sampling settings of the command line, checked before a model is loaded.
 
     Raises:
-        InvalidRequestError: a value is out of its range.
+        ConfigError, InvalidRequestError: a value is out of its range.
     """
+    if options.max_new is not None and options.max_new < 1:
+        raise ConfigError(f"--max-new must be 1 or more, got {options.max_new}.")
     return SamplingParams(
         temperature=options.temperature,
         top_k=options.top_k,

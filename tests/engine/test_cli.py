@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import make_tiny_llama
 
 from engine import __version__
 from engine.cli import main
+from tests.builders import make_tiny_llama
 
 GENERATE = ["--temperature", "0", "--max-new", "12"]
 
@@ -80,7 +80,7 @@ def test_unknown_flags_are_usage_errors(model: Path, capsys: pytest.CaptureFixtu
     ("arguments", "sentence"),
     [
         (["--prompt", "x", "--temperature", "-1"], "temperature must be between 0 and 1000"),
-        (["--prompt", "x", "--max-new", "0"], "max_tokens must be 1 or more, got 0"),
+        (["--prompt", "x", "--max-new", "0"], "--max-new must be 1 or more, got 0"),
         (["--prompt", "x", "--max-context", "1"], "--max-context must be 2 or more, got 1"),
         (["--prompt", "x", "--span", "0"], "--span must be 1 or more, got 0"),
         (["--prompt", ""], "The prompt is empty"),

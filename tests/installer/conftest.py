@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shelf import BACKEND, PYPROJECT, Shelf
 
 from installer.checkout import Checkout
 from installer.console import Console
 from installer.demo_model import DemoModel
+from tests.installer.shelf import BACKEND, PYPROJECT, Shelf
 
 REPO = Path(__file__).resolve().parents[2]
 

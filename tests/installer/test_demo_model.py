@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shelf import Shelf
 
 from engine.paths import DEMO_MODEL_FILE, demo_model
 from installer.checkout import Checkout
@@ -15,6 +14,7 @@ from installer.console import Console
 from installer.demo_model import SMOLLM2, DemoModel, demo_model_step, fetch_demo_model
 from installer.errors import InstallError
 from installer.steps import Stamps, run_steps
+from tests.installer.shelf import Shelf
 
 CONTENT = b"GGUF" + bytes(range(256)) * 40
 

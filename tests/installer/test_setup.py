@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shelf import Shelf
 
 from engine.paths import demo_model
 from installer.arguments import set_up
@@ -19,6 +18,7 @@ from installer.environment import venv_step
 from installer.errors import InstallError
 from installer.packages import PipProgress, extra_step, package_steps
 from installer.steps import Step
+from tests.installer.shelf import Shelf
 
 CONTENT = b"GGUF and a little more"
 
