@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from strata_desktop.views.meter_paint import tabular
 from strata_desktop.views.theme import SPACE, TYPE
@@ -24,6 +24,27 @@ class Card(QFrame):
         self.box = QVBoxLayout(self)
         self.box.setContentsMargins(SPACE.l, SPACE.m, SPACE.l, SPACE.m)
         self.box.setSpacing(SPACE.s)
+
+
+class Columns(QBoxLayout):
+    """Parts side by side, or one below the other where there is no room for that."""
+
+    def __init__(self, spacing: int = SPACE.m) -> None:
+        super().__init__(QBoxLayout.Direction.LeftToRight)
+        self.setContentsMargins(0, 0, 0, 0)
+        self.setSpacing(spacing)
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the parts stand one below the other."""
+        return self.direction() is QBoxLayout.Direction.TopToBottom
+
+    def stack(self, *, is_stacked: bool) -> None:
+        """Choose one of the two."""
+        if is_stacked != self.is_stacked:
+            self.setDirection(
+                QBoxLayout.Direction.TopToBottom if is_stacked else QBoxLayout.Direction.LeftToRight
+            )
 
 
 def make_label(text: str = "", *, role: str = "") -> QLabel:

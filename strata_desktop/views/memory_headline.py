@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.memory_figures import Figure
@@ -81,14 +81,26 @@ class Headline(QFrame):
         self._model = model
         self.setProperty("role", "card")
         self.setAccessibleName("Memory at a glance")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(SPACE.l, SPACE.s + 2, SPACE.s, SPACE.s)
-        row.setSpacing(SPACE.s)
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(SPACE.l, SPACE.s + 2, SPACE.s, SPACE.s)
+        self._grid.setSpacing(SPACE.s)
         self._tiles = [FigureTile(self) for _ in STRETCHES]
-        for tile, stretch in zip(self._tiles, STRETCHES, strict=True):
-            row.addWidget(tile, stretch)
+        self._is_folded: bool | None = None
+        self.fold(is_folded=False)
         model.changed.connect(self._refresh)
         self._refresh()
+
+    def fold(self, *, is_folded: bool) -> None:
+        """Lay the figures in two rows where one is too narrow."""
+        if is_folded == self._is_folded:
+            return
+        self._is_folded = is_folded
+        n_columns = -(-len(self._tiles) // 2) if is_folded else len(self._tiles)
+        for number, tile in enumerate(self._tiles):
+            self._grid.addWidget(tile, *divmod(number, n_columns))
+        for column, stretch in enumerate(STRETCHES):
+            used = 1 if is_folded else stretch
+            self._grid.setColumnStretch(column, used if column < n_columns else 0)
 
     def _refresh(self) -> None:
         for tile, figure in zip(self._tiles, self._model.figures, strict=True):

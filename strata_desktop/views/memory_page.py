@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
-    QGridLayout,
     QHBoxLayout,
     QPushButton,
     QScrollArea,
@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.memory_figures import Tile
 from strata_desktop.viewmodels.memory_text import bytes_text, count_text
-from strata_desktop.views.memory_card import Card, GapText, LineLabel, make_label
+from strata_desktop.views.memory_card import Card, Columns, GapText, LineLabel, make_label
 from strata_desktop.views.memory_headline import Headline
 from strata_desktop.views.meter import Meter
 from strata_desktop.views.meter_curve import MemoryCurve
@@ -27,6 +27,8 @@ from strata_desktop.views.pool_map import PoolMap
 from strata_desktop.views.sessions_table import SessionsView
 from strata_desktop.views.theme import SPACE
 
+NARROW_PX = 760
+SIDE_WIDTH_PX = 236
 POINT_HINT = "Point at a chunk, or move through the map with the arrow keys."
 
 
@@ -139,6 +141,7 @@ class HostCard(Card):
     def __init__(self, model: MemoryModel, parent: QWidget | None = None) -> None:
         super().__init__("RAM and commit", parent)
         self._model = model
+        self.setMinimumWidth(SIDE_WIDTH_PX)
         self._ram = Meter()
         self._commit = Meter()
         box = self.box
@@ -201,21 +204,27 @@ class MemoryPage(QScrollArea):
         self.sessions = SessionsCard(model)
         page = QWidget()
         page.setProperty("role", "page")
-        grid = QGridLayout(page)
-        grid.setContentsMargins(SPACE.l, SPACE.l, SPACE.l, SPACE.l)
-        grid.setSpacing(SPACE.m)
-        grid.addWidget(Headline(model), 0, 0, 1, 2)
-        grid.addWidget(self.pool, 1, 0)
-        grid.addWidget(self.sessions, 2, 0)
-        side = QVBoxLayout()
-        side.setSpacing(SPACE.m)
+        column = QVBoxLayout(page)
+        column.setContentsMargins(SPACE.l, SPACE.l, SPACE.l, SPACE.l)
+        column.setSpacing(SPACE.m)
+        self._headline = Headline(model)
+        self._columns = Columns()
+        main, side = QVBoxLayout(), QVBoxLayout()
+        main.addWidget(self.pool, 2)
+        main.addWidget(self.sessions, 3)
         side.addWidget(HostCard(model))
         side.addWidget(CardMemoryCard(model))
         side.addStretch(1)
-        grid.addLayout(side, 1, 1, 2, 1)
-        grid.setColumnStretch(0, 5)
-        grid.setColumnStretch(1, 2)
-        grid.setColumnMinimumWidth(1, 236)
-        grid.setRowStretch(1, 2)
-        grid.setRowStretch(2, 3)
+        for part, stretch in ((main, 5), (side, 2)):
+            part.setSpacing(SPACE.m)
+            self._columns.addLayout(part, stretch)
+        column.addWidget(self._headline)
+        column.addLayout(self._columns, 1)
         self.setWidget(page)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the columns one below the other in a narrow window."""
+        is_narrow = event.size().width() < NARROW_PX
+        self._columns.stack(is_stacked=is_narrow)
+        self._headline.fold(is_folded=is_narrow)
+        super().resizeEvent(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt
-from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent
+from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -17,13 +17,17 @@ from PySide6.QtWidgets import (
 )
 
 from strata_desktop.viewmodels.models import SUFFIX, ModelsModel
-from strata_desktop.views.memory_card import Card, GapText, LineLabel, make_label
+from strata_desktop.views.memory_card import Card, Columns, GapText, LineLabel, make_label
 from strata_desktop.views.models_details import Banner, DetailsCard
 from strata_desktop.views.models_list import ModelsView
 from strata_desktop.views.models_options import LoadCard
 from strata_desktop.views.theme import SPACE
 
+NARROW_PX = 760
 LIST_WIDTH_PX = 264
+LIST_HEIGHT_PX = 270
+MAX_PX = 16_777_215
+"""Qt's own way of saying: no limit."""
 
 
 class ModelsCard(Card):
@@ -109,7 +113,6 @@ class ModelsPage(QWidget):
         self.setAccessibleName("Models")
         self.setAcceptDrops(True)
         self.models = ModelsCard(model)
-        self.models.setFixedWidth(LIST_WIDTH_PX)
         self.details = DetailsCard(model)
         self.loading = LoadCard(model)
         self._notice = Banner("info", "Notice")
@@ -128,13 +131,23 @@ class ModelsPage(QWidget):
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(right)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(SPACE.l, SPACE.l, SPACE.l, SPACE.l)
-        row.setSpacing(SPACE.m)
-        row.addWidget(self.models)
-        row.addWidget(scroll, 1)
+        self._columns = Columns()
+        self._columns.addWidget(self.models)
+        self._columns.addWidget(scroll, 1)
+        page = QVBoxLayout(self)
+        page.setContentsMargins(SPACE.l, SPACE.l, SPACE.l, SPACE.l)
+        page.addLayout(self._columns)
         model.notice.connect(self._notice.say)
         model.selection_changed.connect(lambda: self._notice.say(""))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the list above the details in a narrow window."""
+        is_narrow = event.size().width() < NARROW_PX
+        self._columns.stack(is_stacked=is_narrow)
+        self.models.setMinimumWidth(0 if is_narrow else LIST_WIDTH_PX)
+        self.models.setMaximumWidth(MAX_PX if is_narrow else LIST_WIDTH_PX)
+        self.models.setMaximumHeight(LIST_HEIGHT_PX if is_narrow else MAX_PX)
+        super().resizeEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         """Accept GGUF files and folders."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
@@ -16,10 +16,11 @@ from PySide6.QtWidgets import (
 )
 
 from strata_desktop.viewmodels.server import ServerModel
-from strata_desktop.views.memory_card import Card, LineLabel, make_label
+from strata_desktop.views.memory_card import Card, Columns, LineLabel, make_label
 from strata_desktop.views.meter_paint import tabular
 from strata_desktop.views.theme import SPACE, TYPE, mono_font
 
+NARROW_PX = 760
 COPIED_MS = 1500
 N_SNIPPETS = 3
 
@@ -214,9 +215,15 @@ class ServerPage(QScrollArea):
             for card in cards:
                 column.addWidget(card)
             column.addStretch(1)
-        row = QHBoxLayout(page)
-        row.setContentsMargins(SPACE.l, SPACE.l, SPACE.l, SPACE.l)
-        row.setSpacing(SPACE.m)
-        row.addLayout(left, 5)
-        row.addLayout(right, 3)
+        self._columns = Columns()
+        self._columns.addLayout(left, 5)
+        self._columns.addLayout(right, 3)
+        box = QVBoxLayout(page)
+        box.setContentsMargins(SPACE.l, SPACE.l, SPACE.l, SPACE.l)
+        box.addLayout(self._columns)
         self.setWidget(page)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the columns one below the other in a narrow window."""
+        self._columns.stack(is_stacked=event.size().width() < NARROW_PX)
+        super().resizeEvent(event)
