@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     start_logging(is_verbose=options.verbose)
+    if not options.verbose:
+        _say_failed_loads_once()
     try:
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
@@ -86,6 +89,14 @@ def make_parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
+
+
+def _say_failed_loads_once() -> None:
+    """Keep the service's report of a failed load out of the log: the command says it itself."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(
+            lambda record: record.name != "engine.service" or record.levelno != logging.ERROR
+        )
 
 
 def _fail(error: Exception, options: argparse.Namespace, exit_code: int) -> int:
