@@ -256,7 +256,12 @@ def check_is_file(path: Path) -> None:
     Raises:
         ModelFileError: says what is there instead.
     """
-    if not path.exists():
-        raise ModelFileError(f"there is no such file ({path})", path=path)
+    try:
+        path.stat()
+    except (OSError, ValueError) as fault:
+        # Besides "not found": no permission, a name too long, a character no name can have.
+        reason = fault.strerror if isinstance(fault, OSError) else str(fault)
+        message = f"there is no such file, or it cannot be reached: {reason} ({path})"
+        raise ModelFileError(message, path=path) from fault
     if not path.is_file():
         raise ModelFileError(f"this is no file; choose a .gguf file ({path})", path=path)

@@ -55,11 +55,20 @@ async def require_local_or_key(request: Request) -> None:
         )
 
 
+def typed_path(text: str) -> Path:
+    """Read a path as people type it; `~` is their home, unless it is part of a name."""
+    path = Path(text)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 async def load(body: LoadRequest, engine: EngineDep) -> JSONResponse:
     """Begin to load a model; progress is in the status."""
     standard = PoolConfig()
     config = ModelConfig(
-        path=Path(body.path).expanduser(),
+        path=typed_path(body.path),
         alias=body.alias or None,
         pool=PoolConfig(
             n_lanes=standard.n_lanes if body.n_lanes is None else body.n_lanes,
@@ -81,7 +90,7 @@ async def unload(engine: EngineDep) -> LoadReply:
 
 async def inspect(body: InspectRequest, engine: EngineDep) -> InspectReply:
     """Describe a model file, or every model in a folder."""
-    return await asyncio.to_thread(inspect_path, Path(body.path).expanduser(), engine)
+    return await asyncio.to_thread(inspect_path, typed_path(body.path), engine)
 
 
 def inspect_path(path: Path, engine: Engine) -> InspectReply:
@@ -97,15 +106,21 @@ def inspect_path(path: Path, engine: Engine) -> InspectReply:
     Raises:
         ModelFileError: there is nothing at the path.
     """
-    if not path.exists():
-        raise ModelFileError(f"There is no file or folder {str(path)!r}.", path=path)
+    try:
+        path.stat()
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else str(fault)
+        raise ModelFileError(
+            f"there is no such file or folder, or it cannot be reached: {reason} ({path})",
+            path=path,
+        ) from fault
     files = model_files(path) if path.is_dir() else [path]
     models: list[ModelSummary] = []
     errors: list[InspectError] = []
     for file in files:
         try:
             models.append(summarize_file(file, engine.architectures))
-        except ModelFileError as error:
+        except (ModelFileError, OSError) as error:
             errors.append(InspectError(path=str(file), message=str(error)))
     return InspectReply(models=models, errors=errors)
 

@@ -232,7 +232,7 @@ class LoadRequest(RequestBody):
         alias: name shown by the API; null = from the file.
     """
 
-    path: str
+    path: str = Field(min_length=1)
     context_tokens: Whole | None = None
     pool_tokens: Whole | None = None
     n_lanes: Whole | None = None
@@ -243,7 +243,7 @@ class LoadRequest(RequestBody):
 class InspectRequest(RequestBody):
     """Body of `POST /v1/inspect`: a GGUF file, or a folder that is searched for them."""
 
-    path: str
+    path: str = Field(min_length=1)
 
 
 class ForgetRequest(RequestBody):

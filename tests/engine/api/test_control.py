@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine.api.control import model_files
+from engine.api.control import model_files, typed_path
 from engine.config import ApiConfig
 from tests.builders import make_tiny_llama
 from tests.engine.api.api_rig import HI, LIMIT_S, ApiRig, error_of
@@ -126,6 +126,21 @@ def test_count_is_the_prompt_of_a_chat(rig: ApiRig) -> None:
     n_tokens = rig.post("/v1/count", {"messages": turns}).json()["n_tokens"]
     assert n_tokens == rig.chat(messages=turns).json()["usage"]["prompt_tokens"]
     assert rig.post("/v1/count", {"messages": []}).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["", "~nobody-of-that-name/x", "a\0b", "x" * 5000, "\n"])
+def test_paths_nobody_has_are_400(make_rig: MakeRig, path: str) -> None:
+    rig = make_rig(is_loaded=False)
+    for route in ("/v1/load", "/v1/inspect"):
+        reply = rig.post(route, {"path": path})
+        assert reply.status_code == 400
+        assert error_of(reply)["param"] == "path"
+
+
+def test_home_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert typed_path("~/m.gguf") == tmp_path / "m.gguf"
 
 
 OWN = ["/v1/load", "/v1/unload", "/v1/inspect", "/v1/sessions/forget"]
