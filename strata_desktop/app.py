@@ -18,6 +18,7 @@ from engine.errors import ConfigError
 from engine.paths import data_home
 from strata_desktop.client.api_client import ApiClient
 from strata_desktop.client.engine_host import EngineHost, LoadOptions
+from strata_desktop.client.garbage import GarbageTimer
 from strata_desktop.client.status_feed import StatusFeed
 from strata_desktop.viewmodels.chat import ChatModel
 from strata_desktop.viewmodels.engine_state import EngineState
@@ -169,6 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         app, window, host = build_app(arguments, home)
     except (StoreError, ConfigError, OSError) as error:
         return _refuse(str(error))
+    garbage = GarbageTimer(window.is_quiet)
     report = ErrorReport(window.say_error)
     report.install()
     window.show()
@@ -176,6 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     app.aboutToQuit.connect(window.end)
     status = app.exec()
     window.end()
+    garbage.stop()
     lock.unlock()
     return status
 

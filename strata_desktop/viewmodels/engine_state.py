@@ -88,7 +88,8 @@ class EngineState(QObject):
 
     def _on_status(self, snapshot: StatusSnapshot) -> None:
         model = snapshot.model
-        name = model.summary.name if model.summary else ""
+        # Its id is the name of the file the person picked; names inside files are often odd.
+        name = model.summary.id if model.summary else ""
         phase = {
             "loading": EnginePhase.LOADING,
             "ready": EnginePhase.READY,

@@ -98,6 +98,10 @@ class MainWindow(QMainWindow):
         if name == "chat":
             self.chat_page.focus_prompt()
 
+    def is_quiet(self) -> bool:
+        """Whether no answer is being written."""
+        return self._parts.chat.n_writing == 0
+
     def say_error(self, text: str) -> None:
         """Show what went wrong above the page."""
         self.error_bar.say(text)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 
 from strata_desktop.client.api_client import ApiClient
 from tests.desktop.fake_engine import FakeEngine
+
+
+@pytest.fixture(autouse=True)
+def garbage_stays_on_this_thread() -> Iterator[None]:
+    """Free Qt objects on the thread they were made on, as the program itself does."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.collect()
+    gc.enable()
 
 
 @pytest.fixture
