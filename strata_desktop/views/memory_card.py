@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QBoxLayout, QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QLabel,
+    QSizePolicy,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
 
 from strata_desktop.views.meter_paint import tabular
 from strata_desktop.views.theme import SPACE, TYPE
@@ -54,6 +62,24 @@ def make_label(text: str = "", *, role: str = "") -> QLabel:
     if role:
         label.setProperty("role", role)
     return label
+
+
+class Stack(QStackedLayout):
+    """Either a part or the reason why it is empty.
+
+    It is given its owner at once: a stack without one would show its first part as a window.
+    """
+
+    def __init__(self, owner: QWidget, part: QWidget) -> None:
+        super().__init__(owner)
+        self._gap = GapText()
+        self.addWidget(part)
+        self.addWidget(self._gap)
+
+    def say(self, gap: str) -> None:
+        """Show the reason, or the part when it is ""."""
+        self._gap.setText(gap)
+        self.setCurrentIndex(1 if gap else 0)
 
 
 class LineLabel(QLabel):

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSizePolicy,
-    QStackedLayout,
     QVBoxLayout,
     QWidget,
 )
@@ -17,7 +16,7 @@ from PySide6.QtWidgets import (
 from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.memory_figures import Tile
 from strata_desktop.viewmodels.memory_text import bytes_text, count_text
-from strata_desktop.views.memory_card import Card, Columns, GapText, LineLabel, make_label
+from strata_desktop.views.memory_card import Card, Columns, LineLabel, Stack, make_label
 from strata_desktop.views.memory_headline import Headline
 from strata_desktop.views.meter import Meter
 from strata_desktop.views.meter_curve import MemoryCurve
@@ -43,7 +42,6 @@ class PoolCard(Card):
         self._facts = LineLabel()
         self._legend = PoolLegend()
         self._line = LineLabel(POINT_HINT, role="muted")
-        self._gap = GapText()
         top = QHBoxLayout()
         top.setSpacing(SPACE.m)
         top.addWidget(self._title)
@@ -55,12 +53,11 @@ class PoolCard(Card):
         inner.setSpacing(SPACE.xs)
         inner.addWidget(self.map, 1)
         inner.addWidget(self._line)
-        self._stack = QStackedLayout()
-        self._stack.addWidget(shown)
-        self._stack.addWidget(self._gap)
+        place = QWidget(self)
+        self._stack = Stack(place, shown)
         box = self.box
         box.addLayout(top)
-        box.addLayout(self._stack, 1)
+        box.addWidget(place, 1)
         model.changed.connect(self._refresh)
         self.map.pointed.connect(self._point)
         self._refresh()
@@ -68,8 +65,7 @@ class PoolCard(Card):
     def _refresh(self) -> None:
         pool = self._model.pool
         gap = self._model.pool_gap
-        self._gap.setText(gap)
-        self._stack.setCurrentIndex(1 if gap or pool is None else 0)
+        self._stack.say(gap)
         self._legend.setVisible(not gap)
         if pool is None or gap:
             self._facts.setText("")
@@ -99,7 +95,6 @@ class SessionsCard(Card):
         self.forget.setAccessibleName("Forget idle conversations")
         self.forget.clicked.connect(model.forget_idle)
         self._notice = LineLabel()
-        self._gap = GapText()
         top = QHBoxLayout()
         top.setSpacing(SPACE.m)
         top.addWidget(make_label("Sessions", role="heading"))
@@ -111,12 +106,11 @@ class SessionsCard(Card):
         inner.setSpacing(SPACE.s)
         inner.addWidget(HoldingsBar(model))
         inner.addWidget(self.table, 1)
-        self._stack = QStackedLayout()
-        self._stack.addWidget(shown)
-        self._stack.addWidget(self._gap)
+        place = QWidget(self)
+        self._stack = Stack(place, shown)
         box = self.box
         box.addLayout(top)
-        box.addLayout(self._stack, 1)
+        box.addWidget(place, 1)
         model.changed.connect(self._refresh)
         model.can_forget_changed.connect(self._refresh)
         model.notice.connect(self._say)
@@ -124,8 +118,7 @@ class SessionsCard(Card):
 
     def _refresh(self) -> None:
         gap = self._model.sessions_gap
-        self._gap.setText(gap)
-        self._stack.setCurrentIndex(1 if gap else 0)
+        self._stack.say(gap)
         self.forget.setEnabled(self._model.can_forget)
         text = self._model.forget_text
         self.forget.setToolTip(text)

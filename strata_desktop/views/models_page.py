@@ -11,13 +11,12 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QPushButton,
     QScrollArea,
-    QStackedLayout,
     QVBoxLayout,
     QWidget,
 )
 
 from strata_desktop.viewmodels.models import SUFFIX, ModelsModel
-from strata_desktop.views.memory_card import Card, Columns, GapText, LineLabel, make_label
+from strata_desktop.views.memory_card import Card, Columns, LineLabel, Stack, make_label
 from strata_desktop.views.models_details import Banner, DetailsCard
 from strata_desktop.views.models_list import ModelsView
 from strata_desktop.views.models_options import LoadCard
@@ -37,7 +36,6 @@ class ModelsCard(Card):
         super().__init__("Models on this computer", parent)
         self._model = model
         self.list = ModelsView(model)
-        self._gap = GapText()
         self.add_file = self._button("Add file", "Choose a GGUF file; of a split model any part")
         self.add_folder = self._button("Add folder", "Choose a folder of GGUF files")
         self.again = self._button("Look again", "Look through all folders once more")
@@ -49,10 +47,8 @@ class ModelsCard(Card):
         self.again.clicked.connect(model.rescan)
         self.remove.clicked.connect(model.remove_selected)
         self._faults = LineLabel(role="warning")
-        stack_owner = QWidget()
-        self._stack = QStackedLayout(stack_owner)
-        self._stack.addWidget(self.list)
-        self._stack.addWidget(self._gap)
+        place = QWidget(self)
+        self._stack = Stack(place, self.list)
         first, second = QHBoxLayout(), QHBoxLayout()
         for row, buttons in (
             (first, (self.add_file, self.add_folder)),
@@ -62,7 +58,7 @@ class ModelsCard(Card):
             for button in buttons:
                 row.addWidget(button, 1)
         self.box.addWidget(make_label("Models", role="heading"))
-        self.box.addWidget(stack_owner, 1)
+        self.box.addWidget(place, 1)
         self.box.addWidget(self._faults)
         self.box.addLayout(first)
         self.box.addLayout(second)
@@ -81,8 +77,7 @@ class ModelsCard(Card):
 
     def _refresh(self) -> None:
         gap = self._model.list_gap
-        self._gap.setText(gap)
-        self._stack.setCurrentIndex(1 if gap else 0)
+        self._stack.say(gap)
         self.again.setEnabled(not self._model.is_scanning)
         self.remove.setEnabled(self._model.removable_place is not None)
         self._faults.setText("" if gap else " ".join(self._model.faults))
