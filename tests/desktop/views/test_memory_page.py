@@ -12,6 +12,8 @@ from strata_desktop.views.meter_curve import MemoryCurve
 from tests.desktop.fake_engine import FakeEngine
 from tests.desktop.snapshots import GIB, HOST, Held, make_pool, make_status
 
+pytest_plugins = ("tests.desktop.panel_fixtures",)
+
 BUSY = Held(id="s1", n_tokens=9000, state="writing", lane=0, tokens_per_s=20.0)
 IDLE = Held(id="s2", n_tokens=5000, state="idle", idle_s=60.0)
 

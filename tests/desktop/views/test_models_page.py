@@ -14,6 +14,8 @@ from strata_desktop.viewmodels.models import ModelsModel
 from strata_desktop.views.models_page import ModelsPage, dropped_paths
 from tests.desktop.snapshots import SUMMARY, make_pool, make_status
 
+pytest_plugins = ("tests.desktop.panel_fixtures",)
+
 # A window of its own has a least size, which the offscreen platform cannot tell a desktop.
 pytestmark = pytest.mark.qt_log_ignore("does not support propagateSizeHints")
 

@@ -6,6 +6,8 @@ from PySide6.QtCore import QPoint, Qt
 from strata_desktop.views.pool_bar import HoldingsBar
 from tests.desktop.snapshots import Held
 
+pytest_plugins = ("tests.desktop.panel_fixtures",)
+
 A = Held(id="s1", n_tokens=4096 * 4)
 B = Held(id="s2", n_tokens=4096 * 4)
 

@@ -8,6 +8,8 @@ from strata_desktop.views.pool_map import PoolMap
 from strata_desktop.views.theme import session_color
 from tests.desktop.snapshots import Held, make_pool, make_status
 
+pytest_plugins = ("tests.desktop.panel_fixtures",)
+
 # A window of its own has a least size, which the offscreen platform cannot tell a desktop.
 pytestmark = pytest.mark.qt_log_ignore("does not support propagateSizeHints")
 

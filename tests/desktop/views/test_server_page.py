@@ -11,6 +11,8 @@ from strata_desktop.viewmodels.server import ServerModel
 from strata_desktop.views.server_page import ServerPage
 from tests.desktop.snapshots import make_pool, make_status
 
+pytest_plugins = ("tests.desktop.panel_fixtures",)
+
 
 @pytest.fixture
 def page(qtbot, client, feed, clock) -> ServerPage:

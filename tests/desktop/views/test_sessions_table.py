@@ -7,6 +7,8 @@ from strata_desktop.viewmodels.memory_sessions import ID_ROLE, SessionColumn
 from strata_desktop.views.sessions_table import SessionsView
 from tests.desktop.snapshots import Held
 
+pytest_plugins = ("tests.desktop.panel_fixtures",)
+
 A = Held(id="s1", n_tokens=9000, state="writing", lane=0)
 B = Held(id="s2", n_tokens=500, state="idle")
 C = Held(id="s3", n_tokens=20_000, state="reading", lane=1)
