@@ -155,7 +155,7 @@ def test_prompt_cache_key_names_the_session(rig: ApiRig) -> None:
 
 def test_a_full_pool_ends_the_answer_as_length_and_says_truncated(make_rig: MakeRig) -> None:
     # 16 chunks of 8 cells, and two answers that each want them all.
-    rig = make_rig(context_tokens=128, pool_cells=128, delay_s=0.002)
+    rig = make_rig(context_tokens=128, pool_cells=128, delay_s=0.01)
 
     def ask(n: int) -> httpx.Response:
         prompt = [{"role": "user", "content": f"{n}"}]

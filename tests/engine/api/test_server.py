@@ -216,6 +216,19 @@ def test_other_requests_are_answered_while_one_is_read(make_rig: MakeRig) -> Non
         assert asked.result().status_code == 200
 
 
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_k101_a_request_without_a_host_is_400(make_rig: MakeRig, version: bytes) -> None:
+    rig = served(make_rig, is_loaded=False)
+    host, port = rig.service.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as sock:
+        sock.sendall(b"GET /health HTTP/%s\r\nConnection: close\r\n\r\n" % version)
+        reply = b"".join(iter(lambda: sock.recv(65536), b""))
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert head.split()[1] == b"400"
+    if version == b"1.0":  # the other one is refused before it reaches us
+        assert json.loads(body)["error"]["code"] == "invalid_host"
+
+
 TURNS: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 
 
