@@ -195,6 +195,48 @@ class VramSnapshot:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VramHolding:
+    """What one owner holds of the card.
+
+    Attributes:
+        owner: "weights", "kv", "state", "workspace" or "experts".
+        bytes: held now, borrowed ones included.
+        max_bytes: what its addresses have room for.
+        lent_bytes: its own, lent to another owner now (not in `bytes`).
+        borrowed_bytes: of `bytes`, what goes back to another owner.
+    """
+
+    owner: str
+    bytes: int
+    max_bytes: int
+    lent_bytes: int
+    borrowed_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArenaSnapshot:
+    """The card's memory by owner; `free_bytes` + the owners' `bytes` = `usable_bytes`.
+
+    Attributes:
+        usable_bytes: what owners may hold together.
+        free_bytes: no owner holds it.
+        reserve_bytes: left for the desktop, beyond `usable_bytes`.
+        extent_bytes: unit in which memory moves.
+        owners: one entry an owner.
+        n_moved_extents: extents moved between owners since start.
+        n_refusals: times the card had less than its driver had said.
+    """
+
+    usable_bytes: int
+    free_bytes: int
+    reserve_bytes: int
+    extent_bytes: int
+    owners: tuple[VramHolding, ...]
+    n_moved_extents: int
+    n_refusals: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadProgress:
     """Where a load stands.
 

@@ -142,20 +142,14 @@ class VirtualRange:
         return taken
 
     def close(self) -> None:
-        """Unmap what is left and give the addresses back; a second call does nothing.
-
-        The caller has made sure that the card uses none of it.
+        """Give the addresses back, once nothing is mapped; a second call does nothing.
 
         Raises:
-            DriverError: the driver refused a step; all others were tried.
+            DriverError: the driver refused; it may be tried again.
         """
-        if not self._is_open:
-            return
-        self._is_open = False
-        with ExitStack() as steps:
-            steps.callback(self._driver.free, self.address, self.n_bytes)
-            for place in self.mapped_places():
-                steps.callback(self._unmap_one, place)
+        if self._is_open and not self.n_mapped:
+            self._driver.free(self.address, self.n_bytes)
+            self._is_open = False
 
     def _map_one(self, place: int, extent: Extent) -> None:
         assert self._extents[place] is None, f"place {place} is mapped already"
