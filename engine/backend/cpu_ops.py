@@ -305,7 +305,7 @@ class CpuOps:
         self.recorded.append(record)
 
     def _quantize(self, x: Rows) -> tuple[int, int]:
-        """Return addresses of codes and scales of x; made once for several products of the same x."""
+        """Return addresses of codes and scales of x; made once for several products of it."""
         if self._codes is not None and self._codes[0] is x:
             return self._codes[1:]
         qs = self.arena.take(2 * x.n_rows * x.n_cols)

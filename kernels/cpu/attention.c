@@ -50,20 +50,22 @@ static void start_states(float *states, int64_t n_states, int64_t head_dim) {
     }
 }
 
-/* K and V of one head of the cells first .. stop - 1, as float32. */
-static void load_tile(const strata_worker *worker, const strata_attend *op, int64_t lane, int32_t kv_head,
-                      int64_t first, int64_t stop, float *k, float *v) {
-    const int64_t dim = op->head_dim, value_bytes = op->is_half ? 2 : 4;
-    const int64_t cell_bytes = op->n_kv_heads * dim * value_bytes;
-    for (int64_t cell = first; cell < stop; cell++, k += dim, v += dim) {
-        const uint8_t *from = cell_at(&op->kv, lane, cell, cell_bytes) + kv_head * dim * value_bytes;
-        if (op->is_half) {
-            worker->kernels->half_to_float((const strata_half *)(const void *)from, k, dim);
-            worker->kernels->half_to_float((const strata_half *)(const void *)(from + op->kv.v_offset_bytes), v, dim);
-        } else {
-            memcpy(k, from, (size_t)dim * sizeof(float));
-            memcpy(v, from + op->kv.v_offset_bytes, (size_t)dim * sizeof(float));
-        }
+/* K (or V, at an offset) of one head of the cells first .. stop - 1, as float32. */
+static void load_tile(const strata_worker *worker, const strata_attend *op, int64_t lane, int64_t offset_bytes,
+                      int64_t first, int64_t stop, float *y) {
+    const int64_t dim = op->head_dim, cell_values = op->n_kv_heads * dim;
+    const int64_t cell_bytes = cell_values * (op->is_half ? 2 : 4);
+    while (first < stop) { /* a run of cells in one chunk */
+        const int64_t left = op->kv.chunk_cells - first % op->kv.chunk_cells;
+        const int64_t n_cells = left < stop - first ? left : stop - first;
+        const uint8_t *from = cell_at(&op->kv, lane, first, cell_bytes) + offset_bytes;
+        if (op->is_half)
+            worker->kernels->load_cells((const strata_half *)(const void *)from, cell_values, y, n_cells, dim);
+        else
+            for (int64_t c = 0; c < n_cells; c++)
+                memcpy(y + c * dim, from + c * cell_bytes, (size_t)dim * sizeof(float));
+        first += n_cells;
+        y += n_cells * dim;
     }
 }
 
@@ -71,6 +73,7 @@ static void load_tile(const strata_worker *worker, const strata_attend *op, int6
 static void attend_segment(const strata_worker *worker, const strata_attend *op, int64_t first_row,
                            int64_t stop_row, int32_t kv_head, int64_t first_cell, float *tile, float *states) {
     const int64_t dim = op->head_dim, group = op->n_heads / op->n_kv_heads;
+    const int64_t k_offset = kv_head * dim * (op->is_half ? 2 : 4);
     float *k = tile, *v = tile + STRATA_TILE_CELLS * dim;
     int64_t last_cell = -1;
     for (int64_t row = first_row; row < stop_row; row++)
@@ -80,7 +83,8 @@ static void attend_segment(const strata_worker *worker, const strata_attend *op,
 
     for (int64_t cell = first_cell; cell < stop_cell; cell += STRATA_TILE_CELLS) {
         const int64_t stop = cell + STRATA_TILE_CELLS < stop_cell ? cell + STRATA_TILE_CELLS : stop_cell;
-        load_tile(worker, op, op->kv.lanes[first_row], kv_head, cell, stop, k, v);
+        load_tile(worker, op, op->kv.lanes[first_row], k_offset, cell, stop, k);
+        load_tile(worker, op, op->kv.lanes[first_row], k_offset + op->kv.v_offset_bytes, cell, stop, v);
         for (int64_t row = first_row; row < stop_row; row++) {
             int64_t n_cells = op->kv.positions[row] + 1 - cell;
             if (n_cells > stop - cell) n_cells = stop - cell;

@@ -165,7 +165,9 @@ def build_library(out_dir: Path, target: str | None = None) -> Path:
 
 def _known(name: str) -> str:
     if name not in TARGETS:
-        raise KernelCompileError(f"No kernels can be built for {name!r}; known: {', '.join(TARGETS)}.")
+        raise KernelCompileError(
+            f"No kernels can be built for {name!r}; known: {', '.join(TARGETS)}."
+        )
     return name
 
 

@@ -9,26 +9,37 @@
 #define STRATA_LARGEST_CODE 16256
 
 /* Cells whose K and V are turned to float32 together; they then serve every head of a group. */
-#define STRATA_TILE_CELLS 64
+#define STRATA_TILE_CELLS 32
 /* Cells summed on their own before they are joined to the rest; a multiple of the tile. */
 #define STRATA_SEGMENT_CELLS 512
 /* Consecutive query rows that share a tile. */
 #define STRATA_QUERY_ROWS 8
 
-/* y[i * y_stride] = weight row . x row i, for n_x rows of codes, or of float32. */
-typedef void (*strata_dot_codes)(const void *w, const int8_t *qs, const float *ds, int64_t n_cols,
-                                 int64_t n_x, float *y, int64_t y_stride);
-typedef void (*strata_dot_floats)(const void *w, const float *x, int64_t n_cols, int64_t n_x, float *y,
-                                  int64_t y_stride);
+/* Some rows of weights and some of x: y[i * y_stride + r] = weight row r . x row i. How rows are taken
+ * together is the kernel's choice; each product is summed in the same order whatever is beside it. */
+typedef struct {
+    const uint8_t *w; /* [n_w, row_bytes] */
+    int64_t n_w, row_bytes, n_cols;
+    int64_t n_x;
+    const float *x;   /* [n_x, n_cols], for products of floats */
+    const int8_t *qs; /* [n_x, 2, n_cols] and */
+    const float *ds;  /* [n_x, n_cols / 32, 2], for products of codes */
+    float *y;
+    int64_t y_stride;
+} strata_dots;
+
+typedef void (*strata_dot)(const strata_dots *dots);
 
 typedef struct {
-    strata_dot_codes dot_codes[STRATA_N_QUANTS];
-    strata_dot_floats dot_floats[STRATA_N_QUANTS];
+    strata_dot dot_codes[STRATA_N_QUANTS];
+    strata_dot dot_floats[STRATA_N_QUANTS];
     void (*quantize_row)(const float *x, int8_t *qs, float *ds, int64_t n_cols);
     void (*rms_norm_row)(const float *x, const float *weight, float *y, int64_t n_cols, float epsilon);
     void (*swiglu_row)(const float *gate, const float *up, float *y, int64_t n_cols);
     void (*add_row)(float *x, const float *y, int64_t n_cols);
-    void (*half_to_float)(const strata_half *x, float *y, int64_t n);
+    /* head_dim values of each of n_cells cells, cell_values apart, side by side as floats. */
+    void (*load_cells)(const strata_half *cells, int64_t cell_values, float *y, int64_t n_cells,
+                       int64_t head_dim);
     void (*float_to_half)(const float *x, strata_half *y, int64_t n);
     /* One query head over n_cells cells of a tile: updates maximum, sum (of 16 lanes) and values. */
     void (*attend_tile)(const float *q, const float *k, const float *v, int64_t head_dim, int64_t n_cells,

@@ -6,7 +6,7 @@
 #define MOST_ROWS 32
 #define FEWEST_ROWS 4
 #define TASKS_PER_THREAD 8
-/* Activation rows that one call of a row kernel takes at once. */
+/* Activation rows that pass the rows of a task at once; row kernels take as many together. */
 #define X_ROWS 4
 
 static int64_t rows_per_task(int64_t n_out, int32_t n_threads) {
@@ -25,30 +25,38 @@ int64_t strata_tasks_matmul(const strata_matmul *op, int32_t n_threads) {
 }
 
 void strata_do_matmul(const strata_worker *worker, const strata_matmul *op, int64_t task) {
-    const strata_dot_codes dot_codes = op->qs ? worker->kernels->dot_codes[op->quant] : 0;
-    const strata_dot_floats dot_direct = worker->kernels->dot_floats[op->quant];
-    const strata_dot_floats dot_plain = worker->kernels->dot_floats[STRATA_F32];
-    const strata_dequantize_row dequantize = strata_dequantizer(op->quant);
+    const strata_dot dot_codes = op->qs ? worker->kernels->dot_codes[op->quant] : 0;
+    const strata_dot dot = dot_codes ? dot_codes : worker->kernels->dot_floats[op->quant];
     const int64_t n_cols = op->n_cols, n_out = op->n_out, per_task = rows_per_task(n_out, worker->n_threads);
     const int64_t first = task * per_task, stop = first + per_task < n_out ? first + per_task : n_out;
-    const uint8_t *weight = (const uint8_t *)op->weight + first * op->row_bytes;
-    if (!dot_codes && !dot_direct) { /* unpack once, for all activation rows */
+    strata_dots dots = {
+        .w = (const uint8_t *)op->weight + first * op->row_bytes,
+        .n_w = stop - first,
+        .row_bytes = op->row_bytes,
+        .n_cols = n_cols,
+        .y_stride = n_out,
+    };
+    if (!dot) { /* no product of this format: unpack a row once for all rows of x */
         float *unpacked = op->scratch + worker->thread * n_cols;
-        for (int64_t r = first; r < stop; r++, weight += op->row_bytes) {
-            dequantize(weight, unpacked, n_cols);
-            dot_plain(unpacked, op->x, n_cols, op->n_rows, op->y + r, n_out);
+        const strata_dequantize_row dequantize = strata_dequantizer(op->quant);
+        const uint8_t *w = dots.w;
+        dots.w = (const uint8_t *)unpacked;
+        dots.n_w = 1;
+        dots.n_x = op->n_rows;
+        dots.x = op->x;
+        for (int64_t r = first; r < stop; r++, w += op->row_bytes) {
+            dequantize(w, unpacked, n_cols);
+            dots.y = op->y + r;
+            worker->kernels->dot_floats[STRATA_F32](&dots);
         }
     } else {
         for (int64_t i = 0; i < op->n_rows; i += X_ROWS) {
-            const int64_t n_x = op->n_rows - i < X_ROWS ? op->n_rows - i : X_ROWS;
-            const uint8_t *w = weight;
-            for (int64_t r = first; r < stop; r++, w += op->row_bytes) {
-                float *y = op->y + i * n_out + r;
-                if (dot_codes)
-                    dot_codes(w, op->qs + i * 2 * n_cols, op->ds + i * (n_cols / 16), n_cols, n_x, y, n_out);
-                else
-                    dot_direct(w, op->x + i * n_cols, n_cols, n_x, y, n_out);
-            }
+            dots.n_x = op->n_rows - i < X_ROWS ? op->n_rows - i : X_ROWS;
+            dots.x = op->x + i * n_cols;
+            dots.qs = op->qs + i * 2 * n_cols;
+            dots.ds = op->ds + i * (n_cols / 16);
+            dots.y = op->y + i * n_out + first;
+            dot(&dots);
         }
     }
     if (op->bias) add_bias(op, first, stop);

@@ -63,14 +63,17 @@ INLINE floats16 exp16(floats16 x) {
     return (floats16)((ints16)y & ~is_zero);
 }
 
-static void half_to_float(const strata_half *x, float *y, int64_t n) {
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        store16(y + i, __builtin_convertvector(*(const halves16 *)(const void *)(x + i), floats16));
-    for (; i < n; i++) {
-        _Float16 half;
-        memcpy(&half, x + i, sizeof half);
-        y[i] = (float)half;
+static void load_cells(const strata_half *cells, int64_t cell_values, float *y, int64_t n_cells,
+                       int64_t head_dim) {
+    for (int64_t c = 0; c < n_cells; c++, cells += cell_values, y += head_dim) {
+        int64_t d = 0;
+        for (; d + 16 <= head_dim; d += 16)
+            store16(y + d, __builtin_convertvector(*(const halves16 *)(const void *)(cells + d), floats16));
+        for (; d < head_dim; d++) {
+            _Float16 half;
+            memcpy(&half, cells + d, sizeof half);
+            y[d] = (float)half;
+        }
     }
 }
 
@@ -139,25 +142,77 @@ INLINE floats16 load_bf16(const void *w, int64_t i) {
             uint8_t padded[64] = {0};                                                                       \
             memcpy(padded, (const uint8_t *)w + i * (bytes), (size_t)n * (bytes));                          \
             const floats16 rest = load(padded, 0);                                                          \
-            for (int t = 0; t < n_x; t++) even[t] = STRATA_FMA(rest, load_some(x + t * n_cols + i, n), even[t]); \
+            for (int t = 0; t < n_x; t++)                                                                   \
+                even[t] = STRATA_FMA(rest, load_some(x + t * n_cols + i, n), even[t]);                      \
         }                                                                                                   \
         for (int t = 0; t < n_x; t++) y[t * y_stride] = sum16(even[t] + odd[t]);                            \
     }                                                                                                       \
-    static void name(const void *w, const float *x, int64_t n_cols, int64_t n_x, float *y, int64_t y_stride) { \
-        for (; n_x >= 4; n_x -= 4, x += 4 * n_cols, y += 4 * y_stride) name##_some(w, x, n_cols, 4, y, y_stride); \
-        for (; n_x > 0; n_x--, x += n_cols, y += y_stride) name##_some(w, x, n_cols, 1, y, y_stride);       \
+    static void name(const strata_dots *dots) {                                                             \
+        const int64_t n_cols = dots->n_cols;                                                                \
+        int64_t t = 0;                                                                                      \
+        for (; t + 4 <= dots->n_x; t += 4)                                                                  \
+            for (int64_t r = 0; r < dots->n_w; r++)                                                         \
+                name##_some(dots->w + r * dots->row_bytes, dots->x + t * n_cols, n_cols, 4,                 \
+                            dots->y + t * dots->y_stride + r, dots->y_stride);                              \
+        for (; t < dots->n_x; t++)                                                                          \
+            for (int64_t r = 0; r < dots->n_w; r++)                                                         \
+                name##_some(dots->w + r * dots->row_bytes, dots->x + t * n_cols, n_cols, 1,                 \
+                            dots->y + t * dots->y_stride + r, dots->y_stride);                              \
+    }
+
+/* Tiles of products of codes: `tile(dots, r, n_w, t, n_x)` makes those of n_w rows of weights from r on
+ * with n_x rows of x from t on; the counts are constants, so that all sums stay in registers. */
+#define DOT_CODES(name, tile, many_w)                                                     \
+    static void name(const strata_dots *dots) {                                           \
+        int64_t t = 0;                                                                    \
+        for (; t + 4 <= dots->n_x; t += 4) {                                              \
+            int64_t r = 0;                                                                \
+            for (; r + (many_w) / 2 <= dots->n_w; r += (many_w) / 2)                      \
+                tile(dots, r, (many_w) / 2, t, 4);                                        \
+            for (; r < dots->n_w; r++) tile(dots, r, 1, t, 4);                            \
+        }                                                                                 \
+        for (; t < dots->n_x; t++) {                                                      \
+            int64_t r = 0;                                                                \
+            for (; r + (many_w) <= dots->n_w; r += (many_w)) tile(dots, r, many_w, t, 1); \
+            for (; r < dots->n_w; r++) tile(dots, r, 1, t, 1);                            \
+        }                                                                                 \
     }
 
 DOT_FLOATS(dot_f32, load_f32, 4)
 DOT_FLOATS(dot_f16, load_f16, 2)
 DOT_FLOATS(dot_bf16, load_bf16, 2)
 
-INLINE float dot_head(const float *q, const float *k, int64_t head_dim) {
-    floats16 sum = all16(0);
+/* Sums of 16 vectors at once: at each level a vector and the one 8, 4, 2, 1 further give their halves,
+ * quarters, ... to one vector. Each sum is a tree over its own lanes only. */
+INLINE floats16 sums_of_16(floats16 *v) {
+    for (int j = 0; j < 8; j++)
+        v[j] = __builtin_shufflevector(v[j], v[j + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+               __builtin_shufflevector(v[j], v[j + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    for (int j = 0; j < 4; j++)
+        v[j] = __builtin_shufflevector(v[j], v[j + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+               __builtin_shufflevector(v[j], v[j + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    for (int j = 0; j < 2; j++)
+        v[j] = __builtin_shufflevector(v[j], v[j + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+               __builtin_shufflevector(v[j], v[j + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    return __builtin_shufflevector(v[0], v[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+           __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+}
+
+/* q . k of 16 cells, or of the first n_cells of them with zeros behind. */
+INLINE floats16 scores16(const float *q, const float *k, int64_t head_dim, const int n_cells) {
+    floats16 sums[16];
+    for (int c = 0; c < 16; c++) sums[c] = all16(0);
     int64_t d = 0;
-    for (; d + 16 <= head_dim; d += 16) sum = STRATA_FMA(load16(q + d), load16(k + d), sum);
-    if (d < head_dim) sum = STRATA_FMA(load_some(q + d, head_dim - d), load_some(k + d, head_dim - d), sum);
-    return sum16(sum);
+    for (; d + 16 <= head_dim; d += 16) {
+        const floats16 part = load16(q + d);
+        for (int c = 0; c < n_cells; c++) sums[c] = STRATA_FMA(part, load16(k + c * head_dim + d), sums[c]);
+    }
+    if (d < head_dim) {
+        const floats16 part = load_some(q + d, head_dim - d);
+        for (int c = 0; c < n_cells; c++)
+            sums[c] = STRATA_FMA(part, load_some(k + c * head_dim + d, head_dim - d), sums[c]);
+    }
+    return sums_of_16(sums);
 }
 
 /* values[n_vectors * 16] += shares . v, each value summed over cells in their order. */
@@ -179,11 +234,15 @@ static void attend_tile(const float *q, const float *k, const float *v, int64_t 
     float shares[STRATA_TILE_CELLS];
     float *values = state + 32;
     float maximum = state[0];
-    for (int64_t c = 0; c < n_cells; c++) {
-        shares[c] = dot_head(q, k + c * head_dim, head_dim) * scale;
-        if (shares[c] > maximum) maximum = shares[c];
-    }
+    int64_t n_scored = 0;
+    for (; n_scored + 16 <= n_cells; n_scored += 16)
+        store16(shares + n_scored, scores16(q, k + n_scored * head_dim, head_dim, 16) * scale);
+    for (; n_scored < n_cells; n_scored++)
+        shares[n_scored] = scores16(q, k + n_scored * head_dim, head_dim, 1)[0] * scale;
     for (int64_t c = n_cells; c < STRATA_TILE_CELLS; c++) shares[c] = -__builtin_inff(); /* a share of 0 */
+    floats16 highest = load16(shares);
+    for (int c = 16; c < STRATA_TILE_CELLS; c += 16) highest = __builtin_elementwise_max(highest, load16(shares + c));
+    maximum = __builtin_fmaxf(maximum, __builtin_reduce_max(highest));
     floats16 sums = load16(state + 16);
     if (maximum > state[0]) {
         const float factor = exp16(all16(state[0] - maximum))[0];
@@ -217,5 +276,5 @@ static void attend_join(float *total, const float *segment, int64_t head_dim) {
 #define STRATA_SHARED_KERNELS                                                                              \
     .dot_floats = {[STRATA_F32] = dot_f32, [STRATA_F16] = dot_f16, [STRATA_BF16] = dot_bf16},              \
     .rms_norm_row = rms_norm_row, .swiglu_row = swiglu_row, .add_row = add_row,                            \
-    .half_to_float = half_to_float, .float_to_half = float_to_half, .attend_tile = attend_tile,            \
+    .load_cells = load_cells, .float_to_half = float_to_half, .attend_tile = attend_tile,            \
     .attend_join = attend_join

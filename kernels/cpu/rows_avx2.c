@@ -73,58 +73,67 @@ INLINE __m256 products(__m256i w, __m256i high, __m256i low) {
     return _mm256_cvtepi32_ps(_mm256_add_epi32(high_sums, low_sums));
 }
 
-INLINE void some_q4_1(const strata_block_q4_1 *w, const int8_t *qs, const float *ds, int64_t n_cols, const int n_x,
-                      float *y, int64_t y_stride) {
+INLINE void tile_q4_1(const strata_dots *dots, int64_t row, const int n_w, int64_t first_x, const int n_x) {
     const __m256i nibble = _mm256_set1_epi8(15);
-    __m256 sums[4];
-    __m128 shifts[4]; /* lane 1: the sum of m * sum(x) */
-    for (int t = 0; t < n_x; t++) sums[t] = _mm256_setzero_ps(), shifts[t] = _mm_setzero_ps();
-    for (int64_t b = 0; b < n_cols / 32; b++, w++) {
-        const __m128i packed = _mm_loadu_si128((const __m128i *)(const void *)w->qs);
-        const __m256i codes = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(packed, 4), packed), nibble);
-        const __m128 scales = scales_q4_1(w);
-        for (int t = 0; t < n_x; t++) {
-            const int8_t *x = qs + t * 2 * n_cols + 32 * b;
-            const __m128 both = _mm_mul_ps(scales, scale_and_sum(ds + t * (n_cols / 16) + 2 * b));
-            sums[t] = _mm256_fmadd_ps(products(codes, load_bytes(x), load_bytes(x + n_cols)), _mm256_broadcastss_ps(both), sums[t]);
-            shifts[t] = _mm_add_ps(shifts[t], both);
+    const int64_t n_cols = dots->n_cols;
+    const uint8_t *w = dots->w + row * dots->row_bytes;
+    const int8_t *qs = dots->qs + first_x * 2 * n_cols;
+    const float *ds = dots->ds + first_x * (n_cols / 16);
+    __m256 sums[4][4];
+    __m128 shifts[4][4]; /* lane 1: the sum of m * sum(x) */
+    for (int r = 0; r < n_w; r++)
+        for (int t = 0; t < n_x; t++) sums[r][t] = _mm256_setzero_ps(), shifts[r][t] = _mm_setzero_ps();
+    for (int64_t b = 0; b < n_cols / 32; b++) {
+        for (int r = 0; r < n_w; r++) {
+            const strata_block_q4_1 *block = (const strata_block_q4_1 *)(const void *)(w + r * dots->row_bytes) + b;
+            const __m128i packed = _mm_loadu_si128((const __m128i *)(const void *)block->qs);
+            const __m256i codes = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(packed, 4), packed), nibble);
+            const __m128 scales = scales_q4_1(block);
+            for (int t = 0; t < n_x; t++) {
+                const int8_t *x = qs + t * 2 * n_cols + 32 * b;
+                const __m128 both = _mm_mul_ps(scales, scale_and_sum(ds + t * (n_cols / 16) + 2 * b));
+                const __m256 values = products(codes, load_bytes(x), load_bytes(x + n_cols));
+                sums[r][t] = _mm256_fmadd_ps(values, _mm256_broadcastss_ps(both), sums[r][t]);
+                shifts[r][t] = _mm_add_ps(shifts[r][t], both);
+            }
         }
     }
-    for (int t = 0; t < n_x; t++)
-        y[t * y_stride] = sum_floats8(sums[t]) + _mm_cvtss_f32(_mm_movehdup_ps(shifts[t]));
+    for (int r = 0; r < n_w; r++)
+        for (int t = 0; t < n_x; t++)
+            dots->y[(first_x + t) * dots->y_stride + row + r] =
+                sum_floats8(sums[r][t]) + _mm_cvtss_f32(_mm_movehdup_ps(shifts[r][t]));
 }
 
-INLINE void some_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float *ds, int64_t n_cols, const int n_x,
-                      float *y, int64_t y_stride) {
-    __m256 sums[4];
-    for (int t = 0; t < n_x; t++) sums[t] = _mm256_setzero_ps();
-    for (int64_t b = 0; b < n_cols / 32; b++, w++) {
-        const __m256i codes = load_bytes(w->qs);
-        const __m256i sizes = _mm256_abs_epi8(codes);
-        const float d = _cvtsh_ss(w->d);
-        for (int t = 0; t < n_x; t++) {
-            const int8_t *x = qs + t * 2 * n_cols + 32 * b;
-            const __m256i high = _mm256_sign_epi8(load_bytes(x), codes);
-            const __m256i low = _mm256_sign_epi8(load_bytes(x + n_cols), codes);
-            const __m256 scale = _mm256_set1_ps(d * ds[t * (n_cols / 16) + 2 * b]);
-            sums[t] = _mm256_fmadd_ps(products(sizes, high, low), scale, sums[t]);
+INLINE void tile_q8_0(const strata_dots *dots, int64_t row, const int n_w, int64_t first_x, const int n_x) {
+    const int64_t n_cols = dots->n_cols;
+    const uint8_t *w = dots->w + row * dots->row_bytes;
+    const int8_t *qs = dots->qs + first_x * 2 * n_cols;
+    const float *ds = dots->ds + first_x * (n_cols / 16);
+    __m256 sums[4][4];
+    for (int r = 0; r < n_w; r++)
+        for (int t = 0; t < n_x; t++) sums[r][t] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < n_cols / 32; b++) {
+        for (int r = 0; r < n_w; r++) {
+            const strata_block_q8_0 *block = (const strata_block_q8_0 *)(const void *)(w + r * dots->row_bytes) + b;
+            const __m256i codes = load_bytes(block->qs);
+            const __m256i sizes = _mm256_abs_epi8(codes);
+            const float d = _cvtsh_ss(block->d);
+            for (int t = 0; t < n_x; t++) {
+                const int8_t *x = qs + t * 2 * n_cols + 32 * b;
+                const __m256i high = _mm256_sign_epi8(load_bytes(x), codes);
+                const __m256i low = _mm256_sign_epi8(load_bytes(x + n_cols), codes);
+                const __m256 scale = _mm256_set1_ps(d * ds[t * (n_cols / 16) + 2 * b]);
+                sums[r][t] = _mm256_fmadd_ps(products(sizes, high, low), scale, sums[r][t]);
+            }
         }
     }
-    for (int t = 0; t < n_x; t++) y[t * y_stride] = sum_floats8(sums[t]);
+    for (int r = 0; r < n_w; r++)
+        for (int t = 0; t < n_x; t++)
+            dots->y[(first_x + t) * dots->y_stride + row + r] = sum_floats8(sums[r][t]);
 }
 
-#define DOT_CODES(name, some)                                                                                \
-    static void name(const void *w, const int8_t *qs, const float *ds, int64_t n_cols, int64_t n_x, float *y, \
-                     int64_t y_stride) {                                                                     \
-        int64_t t = 0;                                                                                       \
-        for (; t + 4 <= n_x; t += 4)                                                                         \
-            some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 4, y + t * y_stride, y_stride);         \
-        for (; t < n_x; t++)                                                                                 \
-            some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 1, y + t * y_stride, y_stride);         \
-    }
-
-DOT_CODES(dot_q4_1, some_q4_1)
-DOT_CODES(dot_q8_0, some_q8_0)
+DOT_CODES(dot_q4_1, tile_q4_1, 2)
+DOT_CODES(dot_q8_0, tile_q8_0, 2)
 
 const strata_kernels strata_kernels_avx2 = {
     .dot_codes = {[STRATA_Q4_1] = dot_q4_1, [STRATA_Q8_0] = dot_q8_0},

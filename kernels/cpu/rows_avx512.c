@@ -99,42 +99,51 @@ INLINE void add_pair(const block_pair *pair, const int is_signed, __m512i high, 
     if (!is_signed) *shifts = _mm_add_ps(*shifts, both);
 }
 
-#define DOT_CODES(name, block, unpack, is_signed)                                                            \
-    INLINE void name##_some(const block *w, const int8_t *qs, const float *ds, int64_t n_cols, const int n_x, \
-                            float *y, int64_t y_stride) {                                                    \
-        __m512 sums[4];                                                                                      \
-        __m128 shifts[4];                                                                                    \
-        int64_t b = 0;                                                                                       \
-        for (int t = 0; t < n_x; t++) sums[t] = _mm512_setzero_ps(), shifts[t] = _mm_setzero_ps();           \
-        for (; b + 2 <= n_cols / 32; b += 2) {                                                               \
-            const block_pair pair = unpack(w + b, 2);                                                        \
-            for (int t = 0; t < n_x; t++)                                                                    \
-                add_pair(&pair, is_signed, _mm512_loadu_si512(qs + t * 2 * n_cols + 32 * b),                 \
-                         _mm512_loadu_si512(qs + (t * 2 + 1) * n_cols + 32 * b),                             \
-                         _mm_loadu_ps(ds + t * (n_cols / 16) + 2 * b), sums + t, shifts + t);                \
-        }                                                                                                    \
-        if (b < n_cols / 32) {                                                                               \
-            const block_pair pair = unpack(w + b, 1);                                                        \
-            for (int t = 0; t < n_x; t++)                                                                    \
-                add_pair(&pair, is_signed,                                                                   \
-                         _mm512_maskz_loadu_epi8(0xffffffffu, qs + t * 2 * n_cols + 32 * b),                 \
-                         _mm512_maskz_loadu_epi8(0xffffffffu, qs + (t * 2 + 1) * n_cols + 32 * b),           \
-                         _mm_maskz_loadu_ps(3, ds + t * (n_cols / 16) + 2 * b), sums + t, shifts + t);       \
-        }                                                                                                    \
-        for (int t = 0; t < n_x; t++)                                                                        \
-            y[t * y_stride] = sum16((floats16)sums[t]) + (is_signed ? 0.0f : shifts[t][1] + shifts[t][3]);   \
-    }                                                                                                        \
-    static void name(const void *w, const int8_t *qs, const float *ds, int64_t n_cols, int64_t n_x, float *y, \
-                     int64_t y_stride) {                                                                     \
-        int64_t t = 0;                                                                                       \
-        for (; t + 4 <= n_x; t += 4)                                                                         \
-            name##_some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 4, y + t * y_stride, y_stride); \
-        for (; t < n_x; t++)                                                                                 \
-            name##_some(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols, 1, y + t * y_stride, y_stride); \
+#define CODES_TILE(name, block, unpack, is_signed)                                                              \
+    INLINE void name(const strata_dots *dots, int64_t row, const int n_w, int64_t first_x, const int n_x) {    \
+        const int64_t n_cols = dots->n_cols, n_blocks = n_cols / 32, ds_stride = n_cols / 16;                  \
+        const uint8_t *w = dots->w + row * dots->row_bytes;                                                    \
+        const int8_t *qs = dots->qs + first_x * 2 * n_cols;                                                    \
+        const float *ds = dots->ds + first_x * ds_stride;                                                      \
+        __m512 sums[4][4];                                                                                     \
+        __m128 shifts[4][4];                                                                                   \
+        int64_t b = 0;                                                                                         \
+        for (int r = 0; r < n_w; r++)                                                                          \
+            for (int t = 0; t < n_x; t++) sums[r][t] = _mm512_setzero_ps(), shifts[r][t] = _mm_setzero_ps();   \
+        for (; b + 2 <= n_blocks; b += 2) {                                                                    \
+            block_pair pairs[4];                                                                               \
+            for (int r = 0; r < n_w; r++)                                                                      \
+                pairs[r] = unpack((const block *)(const void *)(w + r * dots->row_bytes) + b, 2);              \
+            for (int t = 0; t < n_x; t++) {                                                                    \
+                const __m512i high = _mm512_loadu_si512(qs + t * 2 * n_cols + 32 * b);                         \
+                const __m512i low = _mm512_loadu_si512(qs + (t * 2 + 1) * n_cols + 32 * b);                    \
+                const __m128 xs = _mm_loadu_ps(ds + t * ds_stride + 2 * b);                                    \
+                for (int r = 0; r < n_w; r++)                                                                  \
+                    add_pair(&pairs[r], is_signed, high, low, xs, &sums[r][t], &shifts[r][t]);                 \
+            }                                                                                                  \
+        }                                                                                                      \
+        if (b < n_blocks) {                                                                                    \
+            for (int r = 0; r < n_w; r++) {                                                                    \
+                const block_pair pair = unpack((const block *)(const void *)(w + r * dots->row_bytes) + b, 1); \
+                for (int t = 0; t < n_x; t++) {                                                                \
+                    const int8_t *x = qs + t * 2 * n_cols + 32 * b;                                            \
+                    const __m512i high = _mm512_maskz_loadu_epi8(0xffffffffu, x);                              \
+                    const __m512i low = _mm512_maskz_loadu_epi8(0xffffffffu, x + n_cols);                      \
+                    const __m128 xs = _mm_maskz_loadu_ps(3, ds + t * ds_stride + 2 * b);                       \
+                    add_pair(&pair, is_signed, high, low, xs, &sums[r][t], &shifts[r][t]);                     \
+                }                                                                                              \
+            }                                                                                                  \
+        }                                                                                                      \
+        for (int r = 0; r < n_w; r++)                                                                          \
+            for (int t = 0; t < n_x; t++)                                                                      \
+                dots->y[(first_x + t) * dots->y_stride + row + r] =                                            \
+                    sum16((floats16)sums[r][t]) + (is_signed ? 0.0f : shifts[r][t][1] + shifts[r][t][3]);      \
     }
 
-DOT_CODES(dot_q4_1, strata_block_q4_1, pair_q4_1, 0)
-DOT_CODES(dot_q8_0, strata_block_q8_0, pair_q8_0, 1)
+CODES_TILE(tile_q4_1, strata_block_q4_1, pair_q4_1, 0)
+CODES_TILE(tile_q8_0, strata_block_q8_0, pair_q8_0, 1)
+DOT_CODES(dot_q4_1, tile_q4_1, 4)
+DOT_CODES(dot_q8_0, tile_q8_0, 4)
 
 const strata_kernels strata_kernels_avx512 = {
     .dot_codes = {[STRATA_Q4_1] = dot_q4_1, [STRATA_Q8_0] = dot_q8_0},

@@ -60,15 +60,18 @@ static float row_q8_0(const strata_block_q8_0 *w, const int8_t *qs, const float 
     return sum;
 }
 
-#define DOT_CODES(name, row)                                                                          \
-    static void name(const void *w, const int8_t *qs, const float *ds, int64_t n_cols, int64_t n_x,   \
-                     float *y, int64_t y_stride) {                                                    \
-        for (int64_t t = 0; t < n_x; t++)                                                             \
-            y[t * y_stride] = row(w, qs + t * 2 * n_cols, ds + t * (n_cols / 16), n_cols);           \
+#define DOT_BY_ROWS(name, row)                                                                          \
+    static void name(const strata_dots *dots) {                                                       \
+        const int64_t n_cols = dots->n_cols;                                                          \
+        for (int64_t r = 0; r < dots->n_w; r++)                                                       \
+            for (int64_t t = 0; t < dots->n_x; t++)                                                   \
+                dots->y[t * dots->y_stride + r] =                                                     \
+                    row((const void *)(dots->w + r * dots->row_bytes), dots->qs + t * 2 * n_cols,     \
+                        dots->ds + t * (n_cols / 16), n_cols);                                        \
     }
 
-DOT_CODES(dot_q4_1, row_q4_1)
-DOT_CODES(dot_q8_0, row_q8_0)
+DOT_BY_ROWS(dot_q4_1, row_q4_1)
+DOT_BY_ROWS(dot_q8_0, row_q8_0)
 
 const strata_kernels strata_kernels_generic = {
     .dot_codes = {[STRATA_Q4_1] = dot_q4_1, [STRATA_Q8_0] = dot_q8_0},

@@ -56,4 +56,5 @@ def matmul_codes(
         as matmul.
     """
     codes, scales = quantize(x)
-    return matmul(codes * np.repeat(scales, CODE_BLOCK, axis=-1), weight, quant, bias)
+    coded = codes.astype(np.float32) * np.repeat(scales, CODE_BLOCK, axis=-1)
+    return matmul(coded, weight, quant, bias)

@@ -18,4 +18,5 @@ def rms_norm(x: F32, weight: F32, epsilon: float) -> F32:
         Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4.
     """
     mean_square = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
-    return (x / np.sqrt(mean_square + epsilon) * weight).astype(np.float32)
+    normed: F32 = (x / np.sqrt(mean_square + epsilon) * weight).astype(np.float32)
+    return normed

@@ -33,4 +33,5 @@ def argmax(x: F32) -> I32:
     Shapes:
         x: f32[n_rows, n_cols]; result: i32[n_rows].
     """
-    return np.argmax(x, axis=-1).astype(np.int32)
+    best: I32 = np.argmax(x, axis=-1).astype(np.int32)
+    return best

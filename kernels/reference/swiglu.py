@@ -19,4 +19,5 @@ def swiglu(gate: F32, up: F32) -> F32:
     """
     wide = gate.astype(np.float64)
     with np.errstate(over="ignore"):
-        return (wide / (1 + np.exp(-wide)) * up).astype(np.float32)
+        result: F32 = (wide / (1 + np.exp(-wide)) * up).astype(np.float32)
+    return result

@@ -175,7 +175,9 @@ def test_dequantising_gives_the_same_bits_as_its_definition(
     with np.errstate(invalid="ignore", over="ignore"):  # random halves include infinity and NaN
         wanted = dequantize(blocks.reshape(1, -1), quant, n_values)[0]
     had = np.empty(n_values, np.float32)
-    status = library.native.strata_dequantize(int(quant), native.at(blocks), native.at(had), n_values)
+    status = library.native.strata_dequantize(
+        int(quant), native.at(blocks), native.at(had), n_values
+    )
     assert status == 0
     is_number = ~np.isnan(wanted)
     assert np.array_equal(np.isnan(had), np.isnan(wanted))
@@ -226,9 +228,7 @@ def test_codes_are_those_of_the_definition(team: Team, n_cols: int) -> None:
 
 @pytest.mark.parametrize("n_cols", WIDTHS)
 @pytest.mark.parametrize("quant", CODED, ids=lambda quant: quant.name)
-def test_products_of_codes_mean_their_definition(
-    team: Team, quant: QuantType, n_cols: int
-) -> None:
+def test_products_of_codes_mean_their_definition(team: Team, quant: QuantType, n_cols: int) -> None:
     x, weight, bias = normal(6, n_cols), weights(quant, 37, n_cols), normal(37)
     had = native.matmul(team, x, weight, quant, bias=bias)
     assert_close(had, matmul.matmul_codes(x, weight, quant, bias), CODES_ROUNDING)
@@ -282,9 +282,7 @@ def test_a_product_is_the_same_in_any_company(
         assert np.array_equal(part, together[first:stop])
     for n_threads in (1, 3):
         other = Team(library, n_threads, level=team.level)
-        assert np.array_equal(
-            native.matmul(other, x, weight, quant, is_exact=is_exact), together
-        )
+        assert np.array_equal(native.matmul(other, x, weight, quant, is_exact=is_exact), together)
         other.close()
 
 

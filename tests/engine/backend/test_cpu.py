@@ -243,7 +243,10 @@ def test_every_position_predicts_what_it_predicts_alone(model: GGUFModel) -> Non
             ),
             "33 cells",
         ),
-        (StepPlan(step_id=7, tables={LaneId(0): np.array([0, 1, 2, 17], np.int32)}), "chunk 0 or 17"),
+        (
+            StepPlan(step_id=7, tables={LaneId(0): np.array([0, 1, 2, 17], np.int32)}),
+            "chunk 0 or 17",
+        ),
         (StepPlan(step_id=7, tables={LaneId(0): np.array([0], np.int32)}), "entries"),
     ],
 )

@@ -75,9 +75,7 @@ def test_small_llamas_meet_their_golden_logits(
 @pytest.mark.shared
 @pytest.mark.model
 @pytest.mark.parametrize("prompt", ["capital", "fox", "fruits"])
-def test_smollm2_meets_its_golden_logits(
-    shared_dir: Path, smollm2_path: Path, prompt: str
-) -> None:
+def test_smollm2_meets_its_golden_logits(shared_dir: Path, smollm2_path: Path, prompt: str) -> None:
     with np.load(shared_dir / "golden" / "smollm2" / "logits.npz") as golden:
         ids, logits = golden[f"{prompt}_ids"], golden[f"{prompt}_last_logits"]
         exact = compute_logits(smollm2_path, ids, is_exact=True, n_greedy=48, span_tokens=16)
