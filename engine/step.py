@@ -19,6 +19,8 @@ LaneId = NewType("LaneId", int)
 ChunkId = NewType("ChunkId", int)
 """Index of a K/V chunk in the pool; the trash chunk is the id one past the last real chunk."""
 TokenId = NewType("TokenId", int)
+SnapshotId = NewType("SnapshotId", int)
+"""Name of a kept recurrent state; whoever plans picks it, and may use it again once dropped."""
 
 Logits = npt.NDArray[np.float32]
 """f32[n_vocab] of one position."""
@@ -56,8 +58,57 @@ class CellCopy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SaveState:
+    """Keep a copy of a lane's recurrent state under a name that is free; the lane goes on.
+
+    The copy is bit for bit and knows after how many tokens it was taken. It costs
+    `Backend.state_bytes_per_lane` bytes of RAM until it is dropped.
+    """
+
+    lane: LaneId
+    snapshot: SnapshotId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadState:
+    """Put a kept state into a lane; the snapshot stays and may be loaded again."""
+
+    snapshot: SnapshotId
+    lane: LaneId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DropState:
+    """Forget a kept state; its name is free again."""
+
+    snapshot: SnapshotId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwapState:
+    """Exchange the states of two lanes, as their chunk tables are exchanged."""
+
+    lane_a: LaneId
+    lane_b: LaneId
+
+
+StateOp = SaveState | LoadState | DropState | SwapState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StepPlan:
-    """What the next step does, in this order: copies, table updates, spans.
+    """What the next step does, in this order: copies, table updates, state ops, spans, saves.
+
+    K/V cells can be read from any position on; the recurrent state of a hybrid model
+    (`spec.has_recurrent_state`) stands after exactly so many tokens and cannot go back. So:
+
+    - A span that starts at 0 begins with an empty state, whatever the lane held.
+    - Any other span must start where the lane's state stands: after the last span, after a
+      `LoadState` where its snapshot was taken, after a `SwapState` where the other lane stood.
+      Anything else is refused with a DeviceError, never computed.
+    - To keep the state at some position of a prompt, a span ends there and the plan has a save.
+
+    State ops and saves have no effect, and nothing is checked, where there is no recurrent state.
 
     Attributes:
         step_id: counts up by one.
@@ -65,12 +116,16 @@ class StepPlan:
         tables: lanes whose chunk table changed since the last plan, with the whole new table
             (i32[n_table], unreserved entries name the trash chunk). Empty without a pool.
         spans: at most one a lane; decode lanes have spans of one token.
+        state_ops: done one after the other before the spans.
+        saves: done after the spans: states as the spans leave them.
     """
 
     step_id: int
     copies: tuple[CellCopy, ...] = ()
     tables: Mapping[LaneId, npt.NDArray[np.int32]] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
+    state_ops: tuple[StateOp, ...] = ()
+    saves: tuple[SaveState, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

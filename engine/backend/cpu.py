@@ -54,7 +54,8 @@ class CpuBackend:
 
     Attributes:
         spec: dims of the model.
-        kv_bytes_per_cell: K and V of all layers for one position.
+        kv_bytes_per_cell: K, V and index keys of all layers for one position.
+        state_bytes_per_lane: recurrent state of a lane; 0 if there is none.
         name: "cpu".
         n_threads: threads, the caller's included.
         level: instructions in use.
@@ -114,10 +115,12 @@ class CpuBackend:
             n_table=n_table,
         )
         self.kv_bytes_per_cell = layout.chunk_bytes // chunk_cells
+        self.state_bytes_per_lane = self.spec.state_bytes
         self._kv = KvStorage(layout, is_pooled=is_pooled)
         self._inputs = np.zeros((4, MOST_ROWS), np.int32)
         self._tapes: OrderedDict[tuple[int, int, bool], _Tape] = OrderedDict()
         self._memory = np.empty(0, np.uint8)
+        self._expert_counts = np.zeros((self.spec.n_layers, self.spec.n_experts), np.int64)
         with ExitStack() as undo:
             try:
                 self._team = Team(load_library(), self.n_threads, level=level)
@@ -170,6 +173,14 @@ class CpuBackend:
         except (ValueError, KernelError) as fault:
             raise DeviceError(f"A span cannot be read: {fault}") from fault
         return logits[span.lane], best
+
+    def expert_counts(self) -> npt.NDArray[np.int64] | None:
+        """Return how often each expert was picked since the model was loaded, or None without any.
+
+        Shapes:
+            result: i64[n_layers, n_experts], a copy.
+        """
+        return self._expert_counts.copy() if self.spec.n_experts else None
 
     def close(self) -> None:
         """Stop the threads and let memory go. A second call does nothing."""

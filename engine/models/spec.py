@@ -24,6 +24,25 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class IndexSpec:
+    """Index of the block-sparse attention: one key for each page of cells.
+
+    Attributes:
+        n_layers: K/V layers that have one.
+        page_cells: cells of a page.
+        key_dim: values of a key.
+        n_heads: query heads of the indexer.
+        budget_tokens: tokens of whole pages that a position attends to at most.
+    """
+
+    n_layers: int
+    page_cells: int
+    key_dim: int
+    n_heads: int
+    budget_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
     """Dims of a decoder.
 
@@ -40,6 +59,11 @@ class ModelSpec:
         context_tokens: trained context length.
         norm_epsilon: added under the root of RMS norms.
         rope: rotary embedding.
+        n_experts: experts of a layer; 0 = a dense model.
+        n_experts_used: experts that a token is sent to.
+        index: keys of the sparse attention beside K and V; None = plain attention.
+        state_values: 4-byte values of a lane's recurrent state; 0 = K and V are all there is.
+        warnings: what a person should know about how this file is run.
     """
 
     architecture: str
@@ -54,6 +78,21 @@ class ModelSpec:
     context_tokens: int
     norm_epsilon: float
     rope: RopeSpec
+    n_experts: int = 0
+    n_experts_used: int = 0
+    index: IndexSpec | None = None
+    state_values: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_recurrent_state(self) -> bool:
+        """Whether a conversation is more than its K/V cells: a state that cannot go back."""
+        return self.state_values > 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a lane's recurrent state."""
+        return 4 * self.state_values
 
     @property
     def kv_dim(self) -> int:
