@@ -30,7 +30,18 @@ enum {
     STRATA_Q4_K = 12,
     STRATA_Q5_K = 13,
     STRATA_Q6_K = 14,
+    STRATA_IQ2_XXS = 16,
+    STRATA_IQ2_XS = 17,
+    STRATA_IQ3_XXS = 18,
+    STRATA_IQ1_S = 19,
+    STRATA_IQ4_NL = 20,
+    STRATA_IQ3_S = 21,
+    STRATA_IQ2_S = 22,
+    STRATA_IQ4_XS = 23,
+    STRATA_IQ1_M = 29,
     STRATA_BF16 = 30,
+    STRATA_MXFP4 = 39,
+    STRATA_Q2_0 = 42,
     STRATA_N_QUANTS = 43 /* one past the largest ggml id known */
 };
 
@@ -118,5 +129,100 @@ typedef struct {
     strata_half d;
 } strata_block_q6_k;
 STRATA_ASSERT_BYTES(strata_block_q6_k, 210);
+
+/* 64 weights: d * (q - 1). Byte i holds the neighbours 4 i .. 4 i + 3, the first in the low bits. */
+typedef struct {
+    strata_half d;
+    uint8_t qs[16];
+} strata_block_q2_0;
+STRATA_ASSERT_BYTES(strata_block_q2_0, 18);
+
+/* 32 weights: 2^(e - 128) * level; nibbles as in q4_0 name a level (twice a 4-bit float's). */
+typedef struct {
+    uint8_t e;
+    uint8_t qs[16];
+} strata_block_mxfp4;
+STRATA_ASSERT_BYTES(strata_block_mxfp4, 17);
+
+/* 32 weights: d * level; nibbles as in q4_0 name one of 16 levels. */
+typedef struct {
+    strata_half d;
+    uint8_t qs[16];
+} strata_block_iq4_nl;
+STRATA_ASSERT_BYTES(strata_block_iq4_nl, 18);
+
+/* 256 weights in 8 groups of 32: d * (scale - 32) * level; 16 bytes of nibbles a group as in q4_0.
+ * A group's scale: a nibble of scales_l below two bits of scales_h. */
+typedef struct {
+    strata_half d;
+    uint16_t scales_h;
+    uint8_t scales_l[4];
+    uint8_t qs[128];
+} strata_block_iq4_xs;
+STRATA_ASSERT_BYTES(strata_block_iq4_xs, 136);
+
+/* The lattice formats: 256 weights in 8 groups of 32; an index names 8 weights (iq3: 4) of a table
+ * in grids.h. Seven sign bits stand for eight: the number of minus signs is even. */
+
+/* A group: 4 index bytes, then 4 x 7 sign bits and 4 bits of scale: d * (scale + 1/2) / 4. */
+typedef struct {
+    strata_half d;
+    uint16_t qs[32];
+} strata_block_iq2_xxs;
+STRATA_ASSERT_BYTES(strata_block_iq2_xxs, 66);
+
+/* qs: 9 bits of index, 7 of signs; a nibble of scale for 16 weights: d * (scale + 1/2) / 4. */
+typedef struct {
+    strata_half d;
+    uint16_t qs[32];
+    uint8_t scales[8];
+} strata_block_iq2_xs;
+STRATA_ASSERT_BYTES(strata_block_iq2_xs, 74);
+
+/* Ten bits of index: 8 in qs, 2 in qh (four indices a byte); 8 sign bits a byte; scales as iq2_xs. */
+typedef struct {
+    strata_half d;
+    uint8_t qs[32];
+    uint8_t signs[32];
+    uint8_t qh[8];
+    uint8_t scales[8];
+} strata_block_iq2_s;
+STRATA_ASSERT_BYTES(strata_block_iq2_s, 82);
+
+/* 8 index bytes a group; tails: 4 x 7 sign bits and 4 bits of scale: d * (scale + 1/2) / 2. */
+typedef struct {
+    strata_half d;
+    uint8_t qs[64];
+    uint16_t tails[16]; /* eight 32-bit words, low half first */
+} strata_block_iq3_xxs;
+STRATA_ASSERT_BYTES(strata_block_iq3_xxs, 98);
+
+/* Nine bits of index: 8 in qs, 1 in qh; 8 sign bits a byte; a nibble of scale a group: d * (1 + 2 scale). */
+typedef struct {
+    strata_half d;
+    uint8_t qs[64];
+    uint8_t qh[8];
+    uint8_t signs[32];
+    uint8_t scales[4];
+} strata_block_iq3_s;
+STRATA_ASSERT_BYTES(strata_block_iq3_s, 110);
+
+/* Eleven bits of index: 8 in qs, 3 in qh; qh of a group: 4 x 3 index bits, 3 of scale, 1 sign of the
+ * delta. Weights: d * (2 scale + 1) * (point +- 1/8). */
+typedef struct {
+    strata_half d;
+    uint8_t qs[32];
+    uint16_t qh[8];
+} strata_block_iq1_s;
+STRATA_ASSERT_BYTES(strata_block_iq1_s, 50);
+
+/* As iq1_s; a nibble of qh: 3 index bits and a sign of the delta for 8 weights. scales: four words of
+ * 4 x 3 bits (a scale for 16 weights) under 4 bits of d, the lowest four in the first word. */
+typedef struct {
+    uint8_t qs[32];
+    uint8_t qh[16];
+    uint16_t scales[4];
+} strata_block_iq1_m;
+STRATA_ASSERT_BYTES(strata_block_iq1_m, 56);
 
 #endif
