@@ -18,11 +18,11 @@ from strata_desktop.viewmodels.memory_figures import (
     Gauge,
     Holding,
     Tile,
+    TileCache,
     commit_gauge,
     describe_tile,
     make_figures,
     make_holdings,
-    make_tiles,
     pool_gap,
     ram_gauge,
     sessions_gap,
@@ -83,6 +83,7 @@ class MemoryModel(QObject):
         self._order: dict[str, int] = {}
         self._n_seen = 0
         self._tiles: tuple[Tile, ...] = ()
+        self._tile_cache = TileCache()
         self._holdings: tuple[Holding, ...] = ()
         self._hovered: str | None = None
         self._selected: str | None = None
@@ -247,7 +248,7 @@ class MemoryModel(QObject):
             self._holdings = ()
         else:
             places = self._colors.as_dict()
-            self._tiles = make_tiles(pool, places)
+            self._tiles = self._tile_cache.update(pool, places)
             self._holdings = make_holdings(pool, places, self._names)
         self.table.update_rows(
             [self._row(session, pool) for session in sessions if pool is not None]

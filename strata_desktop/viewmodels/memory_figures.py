@@ -24,7 +24,7 @@ from strata_desktop.viewmodels.memory_text import (
 )
 
 if TYPE_CHECKING:
-    from engine.stats import HostMemory, KvPoolSnapshot, StatusSnapshot
+    from engine.stats import ChunkHolding, HostMemory, KvPoolSnapshot, StatusSnapshot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,16 +249,52 @@ def _split_unit(text: str) -> tuple[str, str]:
 
 def make_tiles(pool: KvPoolSnapshot, places: Mapping[str, int]) -> tuple[Tile, ...]:
     """Return every chunk as a tile, in id order."""
-    return tuple(
-        Tile(
-            id=chunk.id,
-            sessions=chunk.sessions,
-            colors=tuple(places[session] for session in chunk.sessions if session in places),
-            fill=fraction(chunk.n_cells_used, pool.chunk_cells) or 0.0,
-            n_cells_used=chunk.n_cells_used,
-        )
-        for chunk in pool.chunks
+    return tuple(make_tile(chunk, pool.chunk_cells, places) for chunk in pool.chunks)
+
+
+def make_tile(chunk: ChunkHolding, chunk_cells: int, places: Mapping[str, int]) -> Tile:
+    """Return one chunk as a tile."""
+    return Tile(
+        id=chunk.id,
+        sessions=chunk.sessions,
+        colors=tuple(places[session] for session in chunk.sessions if session in places),
+        fill=fraction(chunk.n_cells_used, chunk_cells) or 0.0,
+        n_cells_used=chunk.n_cells_used,
     )
+
+
+class TileCache:
+    """Tiles of the last pool: a chunk that did not change keeps its very tile.
+
+    Most chunks of a large pool are the same from one report to the next; who compares tiles by
+    identity then finds the few that changed at once.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: tuple[ChunkHolding, ...] = ()
+        self._tiles: tuple[Tile, ...] = ()
+        self._places: dict[str, int] = {}
+        self._chunk_cells = 0
+
+    def update(self, pool: KvPoolSnapshot, places: dict[str, int]) -> tuple[Tile, ...]:
+        """Return the tiles of a pool, new ones only where something changed."""
+        is_same_pool = (
+            len(pool.chunks) == len(self._chunks)
+            and places == self._places
+            and pool.chunk_cells == self._chunk_cells
+        )
+        if is_same_pool:
+            self._tiles = tuple(
+                tile
+                if new.n_cells_used == old.n_cells_used and new.sessions == old.sessions
+                else make_tile(new, pool.chunk_cells, places)
+                for new, old, tile in zip(pool.chunks, self._chunks, self._tiles, strict=True)
+            )
+        else:
+            self._tiles = make_tiles(pool, places)
+        self._chunks, self._places = pool.chunks, places
+        self._chunk_cells = pool.chunk_cells
+        return self._tiles
 
 
 def make_holdings(

@@ -35,6 +35,8 @@ COLOR_ROLE = Qt.ItemDataRole.UserRole + 2
 """Palette place of the row's session."""
 ID_ROLE = Qt.ItemDataRole.UserRole + 3
 """Session id of the row."""
+ROW_ROLE = Qt.ItemDataRole.UserRole + 4
+"""The whole `SessionRow`, so that a cell is drawn from one question."""
 
 STATE_ORDER = ("writing", "reading", "waiting", "idle")
 
@@ -160,7 +162,8 @@ class SessionRow:
         )
 
 
-def _alignment(column: SessionColumn) -> Qt.AlignmentFlag:
+def cell_alignment(column: SessionColumn) -> Qt.AlignmentFlag:
+    """Return where a column's texts stand: words left, numbers right, the lane in the middle."""
     if column is SessionColumn.LANE:
         return Qt.AlignmentFlag.AlignCenter
     is_text = column in (SessionColumn.NAME, SessionColumn.STATE)
@@ -237,7 +240,7 @@ class SessionTable(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole:
                 return row.text(column)
             case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(column)
+                return cell_alignment(column)
             case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleDescriptionRole:
                 return row.explanation()
             case Qt.ItemDataRole.AccessibleTextRole:
@@ -248,6 +251,8 @@ class SessionTable(QAbstractTableModel):
                 return row.color
             case _ if role == ID_ROLE:
                 return row.id
+            case _ if role == ROW_ROLE:
+                return row
         return None
 
     def headerData(
@@ -265,7 +270,7 @@ class SessionTable(QAbstractTableModel):
             case Qt.ItemDataRole.ToolTipRole:
                 return EXPLANATIONS[section]
             case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(SessionColumn(section))
+                return cell_alignment(SessionColumn(section))
         return None
 
 

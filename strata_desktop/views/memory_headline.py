@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QRect, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QGridLayout, QSizePolicy, QWidget
 
 from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.memory_figures import Figure
+from strata_desktop.viewmodels.memory_text import NOTHING
 from strata_desktop.views.meter_paint import tabular
 from strata_desktop.views.theme import SPACE, TYPE, colors
 
@@ -16,61 +16,73 @@ STRETCHES = (10, 10, 14, 10, 10, 9, 9)
 
 
 class FigureTile(QWidget):
-    """Label, number with its unit, and two small lines."""
+    """Label, number with its unit, and two small lines.
+
+    It is drawn rather than put together from labels: a label that changes its text has the whole
+    page laid out anew, ten times a second.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._figure: Figure | None = None
-        self._label = self._line("caption")
-        self._value = QLabel()
-        self._value.setTextFormat(Qt.TextFormat.RichText)
-        self._value.setFont(tabular(self._value.font(), height_px=TYPE.title, is_strong=True))
-        self._value.setMinimumWidth(1)
-        self._detail = self._line("caption")
-        self._detail.setFont(tabular(self._detail.font(), height_px=TYPE.caption))
-        self._detail.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self._detail.setFixedHeight(2 * self._detail.fontMetrics().lineSpacing() + 2)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(0, 0, 0, 0)
-        box.setSpacing(1)
-        for part in (self._label, self._value, self._detail):
-            box.addWidget(part)
+        self._small = tabular(self.font(), height_px=TYPE.caption)
+        self._large = tabular(self.font(), height_px=TYPE.title, is_strong=True)
+        self._line_px = QFontMetrics(self._small).lineSpacing()
+        self._value_px = QFontMetrics(self._large).lineSpacing()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(3 * self._line_px + self._value_px + 4)
 
-    def _line(self, role: str) -> QLabel:
-        label = QLabel()
-        label.setTextFormat(Qt.TextFormat.PlainText)
-        label.setProperty("role", role)
-        label.setMinimumWidth(1)
-        return label
+    def sizeHint(self) -> QSize:
+        """Ask for the usual width of a figure."""
+        return QSize(100, self.minimumHeight())
 
     def set_figure(self, figure: Figure) -> None:
         """Show a figure; the same one again costs nothing."""
         if figure == self._figure:
             return
         self._figure = figure
-        self._label.setText(figure.label)
-        self._detail.setText(figure.detail)
         self.setToolTip(figure.explanation)
-        self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}")
+        self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}".strip())
         self.setAccessibleDescription(figure.detail.replace("\n", ", "))
-        self._show_value()
-
-    def _show_value(self) -> None:
-        if self._figure is None:
-            return
-        muted = colors(self).text_muted
-        unit = escape(self._figure.unit) if self._figure.value != "–" else ""
-        self._value.setText(
-            f"{escape(self._figure.value)}"
-            f'<span style="font-size:{TYPE.caption}px;font-weight:400;color:{muted}"> {unit}</span>'
-        )
+        self.update()
 
     def changeEvent(self, event: QEvent) -> None:
-        """Colour the unit anew when the theme changes."""
+        """Draw in the new colours when the theme changes."""
         if event.type() is QEvent.Type.PaletteChange:
-            self._show_value()
+            self.update()
         super().changeEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the lines from top to bottom."""
+        figure = self._figure
+        if figure is None:
+            return
+        c = colors(self)
+        painter = QPainter(self)
+        line = QRect(0, 0, self.width(), self._line_px)
+        painter.setFont(self._small)
+        painter.setPen(QColor(c.text_faint))
+        painter.drawText(line, Qt.AlignmentFlag.AlignLeft, figure.label)
+        line = QRect(0, line.bottom() + 2, self.width(), self._value_px)
+        painter.setFont(self._large)
+        painter.setPen(QColor(c.text))
+        painter.drawText(line, Qt.AlignmentFlag.AlignLeft, figure.value)
+        if figure.value != NOTHING:
+            baseline = line.top() + painter.fontMetrics().ascent()
+            left = painter.fontMetrics().horizontalAdvance(figure.value) + 4
+            painter.setFont(self._small)
+            painter.setPen(QColor(c.text_muted))
+            painter.drawText(left, baseline, figure.unit)
+        painter.setFont(self._small)
+        painter.setPen(QColor(c.text_faint))
+        metrics = painter.fontMetrics()
+        top = line.bottom() + 2
+        for text in figure.detail.split("\n"):
+            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, self.width())
+            place = QRect(0, top, self.width(), self._line_px)
+            painter.drawText(place, Qt.AlignmentFlag.AlignLeft, shown)
+            top += self._line_px
+        painter.end()
 
 
 class Headline(QFrame):

@@ -89,9 +89,10 @@ class PoolMap(QWidget):
             self.update()
         else:
             for number, (old, new) in enumerate(zip(before, tiles, strict=True)):
-                if old != new:
+                if old is not new and old != new:
                     self._update_tile(number)
-        self.setAccessibleDescription(self._model.map_summary)
+        if (summary := self._model.map_summary) != self.accessibleDescription():
+            self.setAccessibleDescription(summary)
         self._tell_pointed()
 
     def _arrange(self) -> None:

@@ -158,3 +158,19 @@ def test_an_empty_table_says_why() -> None:
     assert "once a model is loaded" in figures.sessions_gap(make_status())
     assert "Send a message" in figures.sessions_gap(make_status(make_pool(4)))
     assert figures.sessions_gap(make_status(make_pool(4, [Held(id="s1", n_tokens=1)]))) == ""
+
+
+def test_a_chunk_that_did_not_change_keeps_its_tile() -> None:
+    cache = figures.TileCache()
+    first = cache.update(make_pool(8, [Held(id="s1", n_tokens=9000)]), {"s1": 0})
+    second = cache.update(make_pool(8, [Held(id="s1", n_tokens=9100)]), {"s1": 0})
+    assert [a is b for a, b in zip(first, second, strict=True)] == [True] * 2 + [False] + [True] * 5
+    assert second[2].n_cells_used == 9100 - 8192
+    recolored = cache.update(make_pool(8, [Held(id="s1", n_tokens=9100)]), {"s1": 3})
+    assert recolored[0].colors == (3,)
+    shared = cache.update(
+        make_pool(8, [Held(id="s1", n_tokens=9100), Held(id="s2", n_tokens=4096, n_shared=1)]),
+        {"s1": 3, "s2": 4},
+    )
+    assert shared[0].colors == (3, 4)
+    assert len(cache.update(make_pool(3), {})) == 3
