@@ -25,7 +25,8 @@ from engine.memory.budget import (
     VramOwner,
 )
 from engine.memory.loans import Loan, Loans
-from engine.memory.virtual_range import Extent, Placement, VirtualRange, move
+from engine.memory.stock import Stock
+from engine.memory.virtual_range import Placement, VirtualRange, move
 from engine.memory.vmm import Driver, DriverError, Event
 from engine.stats import ArenaSnapshot, VramHolding
 
@@ -77,9 +78,8 @@ class Arena:
         )
         self._usable_bytes = self._limits.usable_bytes()
         self._ranges: dict[VramOwner, VirtualRange] = {}
-        self._spare: list[Extent] = []
+        self._stock = Stock(driver, extent_bytes=extent_bytes)
         self._loans = Loans()
-        self._n_extents = 0
         self._n_moved_extents = 0
         self._n_refusals = 0
         with ExitStack() as undo:
@@ -172,7 +172,7 @@ class Arena:
             return False
         try:
             with ExitStack() as undo:
-                extents = [self._take_extent(undo) for _ in places]
+                extents = self._stock.take(len(places), undo)
                 self._ranges[owner].map(places, extents, undo)
                 undo.pop_all()
         except DriverError as fault:
@@ -208,7 +208,7 @@ class Arena:
             extents = self._ranges[owner].unmap(places, undo)
             undo.pop_all()
         for extent in extents:
-            self._release(extent)
+            self._stock.release(extent)
 
     def move(
         self,
@@ -316,7 +316,7 @@ class Arena:
             reserve_bytes=self._limits.reserve_bytes if reserve_bytes is None else reserve_bytes,
         )
         held = self.held_bytes
-        usable = self._limits.usable_bytes(held + len(self._spare) * self.extent_bytes)
+        usable = self._limits.usable_bytes(self._stock.n_extents * self.extent_bytes)
         self._usable_bytes = max(usable, held)
         return (self._usable_bytes - usable) // self.extent_bytes
 
@@ -357,11 +357,9 @@ class Arena:
         handles = {extent.handle for extent in mapped}
         assert len(handles) == len(mapped), "an extent is in two places"
         assert all(extent.n_maps == 1 for extent in mapped), "an extent is miscounted"
-        assert handles.isdisjoint(extent.handle for extent in self._spare), "a spare is mapped"
-        assert all(extent.n_maps == 0 for extent in self._spare), "a spare is mapped"
         assert self.free_bytes >= 0, f"{self.held_bytes} held of {self._usable_bytes}"
-        n_known = len(mapped) + len(self._spare)
-        assert n_known == self._n_extents, f"{self._n_extents} extents, {n_known} of them known"
+        n_extents, n_idle = self._stock.n_extents, len(self._stock.idle())
+        assert len(mapped) + n_idle == n_extents, f"{len(mapped)} + {n_idle} is not {n_extents}"
         for loan in self._loans.standing:
             lender, borrower = self._ranges[loan.lender], self._ranges[loan.borrower]
             assert all(lender.extent(place) is None for place in loan.lender_places), loan
@@ -380,7 +378,7 @@ class Arena:
         with ExitStack() as steps:  # carried out last to first, each one whatever others raise
             for reserved in self._ranges.values():
                 steps.callback(reserved.close)
-            steps.callback(self._release_spares)
+            steps.callback(self._stock.close)
             for reserved in self._ranges.values():
                 for place in reserved.mapped_places():
                     steps.callback(self._strip, reserved, place)
@@ -428,42 +426,10 @@ class Arena:
             undo.pop_all()
         self._n_moved_extents += len(from_places)
 
-    def _take_extent(self, undo: ExitStack) -> Extent:
-        if self._spare:
-            extent = self._spare.pop()
-        else:
-            extent = Extent(self._driver.create(self.extent_bytes), self.extent_bytes)
-            self._n_extents += 1
-        undo.callback(self._release, extent)
-        return extent
-
-    def _release(self, extent: Extent) -> None:
-        """Give an unmapped extent back to the driver, or keep it as a spare if that fails."""
-        if extent.n_maps:  # its own unmap failed: `close` tries again
-            return
-        try:
-            self._driver.release(extent.handle)
-            self._n_extents -= 1
-        except DriverError:
-            log.exception("An extent could not be given back and is kept as a spare.")
-            self._spare.append(extent)
-
     def _strip(self, reserved: VirtualRange, place: int) -> None:
         with ExitStack() as undo:
-            (extent,) = reserved.unmap([place], undo)
+            reserved.unmap([place], undo)
             undo.pop_all()
-        if not extent.n_maps:
-            self._spare.append(extent)
-
-    def _release_spares(self) -> None:
-        with ExitStack() as steps:
-            for extent in tuple(self._spare):
-                steps.callback(self._release_spare, extent)
-
-    def _release_spare(self, extent: Extent) -> None:
-        self._driver.release(extent.handle)
-        self._n_extents -= 1
-        self._spare.remove(extent)
 
 
 def _refuse_others(places: Sequence[int], allowed: set[int], what: str) -> None:
