@@ -218,7 +218,7 @@ def _headroom_figures(status: StatusSnapshot | None) -> tuple[Figure, ...]:
     if memory is not None and commit is not None:
         limit = bytes_text(memory.commit_limit_bytes)
         commit_detail = (
-            f"of {limit}" if memory.has_commit_limit else f"of {limit}\nadvisory, no hard limit"
+            f"of {limit}" if memory.has_commit_limit else f"of {limit}\nno hard limit"
         )
     return (
         Figure(

@@ -314,7 +314,7 @@ class ModelsModel(QObject):
         state = self._state
         if state is None:
             return self._lost or "Waiting for the engine."
-        name = state.summary.name if state.summary is not None else "The model"
+        name = state.summary.name if state.summary is not None else "the model"
         if self.state == "loading":
             if state.progress is None or state.state != "loading":
                 return f"Loading {self._asked.stem if self._asked else name} …"
@@ -328,7 +328,7 @@ class ModelsModel(QObject):
         if self._refusal:
             return self._refusal
         if state.state == "failed":
-            return f"{name} did not load: {state.error}"
+            return f"{name[:1].upper()}{name[1:]} did not load: {state.error}"
         if state.state == "ready":
             return f"{name} is loaded."
         return "No model is loaded."

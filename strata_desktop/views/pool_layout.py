@@ -61,7 +61,7 @@ class TileGrid:
             n_columns=n_columns,
             pitch_x=pitch_x,
             pitch_y=pitch_y,
-            gap=gap + 3 if has_labels else gap,
+            gap=gap + 7 if has_labels else gap,
             label_height=LABEL_HEIGHT_PX if has_labels else 0,
         )
 
