@@ -4,14 +4,7 @@
  * number, joined in segments of STRATA_SEGMENT_CELLS. So neither the span a row came in, nor the
  * other rows, nor where chunks lie, nor the number of threads can change a bit of the result.
  */
-#include <string.h>
-
-#include "internal.h"
-
-static uint8_t *cell_at(const strata_kv *kv, int64_t lane, int64_t cell, int64_t cell_bytes) {
-    const int64_t chunk = kv->tables[lane * kv->n_table + cell / kv->chunk_cells];
-    return kv->cells + chunk * kv->chunk_bytes + cell % kv->chunk_cells * cell_bytes;
-}
+#include "attention.h"
 
 int64_t strata_tasks_store_kv(const strata_store_kv *op, int32_t n_threads) {
     return strata_n_shares(op->n_rows, n_threads);
@@ -22,7 +15,7 @@ void strata_do_store_kv(const strata_worker *worker, const strata_store_kv *op, 
     int64_t first, stop;
     strata_share(op->n_rows, worker->n_threads, task, &first, &stop);
     for (int64_t i = first; i < stop; i++) {
-        uint8_t *k = cell_at(&op->kv, op->kv.lanes[i], op->kv.positions[i], cell_bytes);
+        uint8_t *k = strata_cell_at(&op->kv, op->kv.lanes[i], op->kv.positions[i], cell_bytes);
         uint8_t *v = k + op->kv.v_offset_bytes;
         if (op->is_half) {
             worker->kernels->float_to_half(op->k + i * op->kv_dim, (strata_half *)(void *)k, op->kv_dim);
@@ -43,13 +36,6 @@ int64_t strata_attend_scratch(int32_t n_heads, int32_t n_kv_heads, int32_t head_
     return 2 * STRATA_TILE_CELLS * head_dim + 2 * states;
 }
 
-static void start_states(float *states, int64_t n_states, int64_t head_dim) {
-    for (int64_t s = 0; s < n_states; s++, states += STRATA_STATE_FLOATS(head_dim)) {
-        memset(states, 0, (size_t)STRATA_STATE_FLOATS(head_dim) * sizeof(float));
-        states[0] = -__builtin_inff();
-    }
-}
-
 /* K (or V, at an offset) of one head of the cells first .. stop - 1, as float32. */
 static void load_tile(const strata_worker *worker, const strata_attend *op, int64_t lane, int64_t offset_bytes,
                       int64_t first, int64_t stop, float *y) {
@@ -58,7 +44,7 @@ static void load_tile(const strata_worker *worker, const strata_attend *op, int6
     while (first < stop) { /* a run of cells in one chunk */
         const int64_t left = op->kv.chunk_cells - first % op->kv.chunk_cells;
         const int64_t n_cells = left < stop - first ? left : stop - first;
-        const uint8_t *from = cell_at(&op->kv, lane, first, cell_bytes) + offset_bytes;
+        const uint8_t *from = strata_cell_at(&op->kv, lane, first, cell_bytes) + offset_bytes;
         if (op->is_half)
             worker->kernels->load_cells((const strata_half *)(const void *)from, cell_values, y, n_cells, dim);
         else
@@ -97,17 +83,6 @@ static void attend_segment(const strata_worker *worker, const strata_attend *op,
     }
 }
 
-static float sum_of_lanes(const float *lanes) {
-    float sum = 0;
-    for (int j = 0; j < 16; j++) sum += lanes[j];
-    return sum;
-}
-
-static void finish(const float *state, float *y, int64_t head_dim) {
-    const float sum = sum_of_lanes(state + 16);
-    for (int64_t d = 0; d < head_dim; d++) y[d] = state[32 + d] / sum;
-}
-
 /* Query rows first .. stop - 1 of one lane, all segments one after another. */
 static void attend_rows(const strata_worker *worker, const strata_attend *op, int64_t first, int64_t stop,
                         int32_t kv_head, float *scratch) {
@@ -118,9 +93,9 @@ static void attend_rows(const strata_worker *worker, const strata_attend *op, in
     for (int64_t row = first; row < stop; row++)
         if (op->kv.positions[row] > last_cell) last_cell = op->kv.positions[row];
 
-    start_states(total, n_states, dim);
+    strata_start_states(total, n_states, dim);
     for (int64_t cell = 0; cell <= last_cell; cell += STRATA_SEGMENT_CELLS) {
-        start_states(segment, n_states, dim);
+        strata_start_states(segment, n_states, dim);
         attend_segment(worker, op, first, stop, kv_head, cell, tile, segment);
         for (int64_t s = 0; s < n_states; s++)
             worker->kernels->attend_join(total + s * STRATA_STATE_FLOATS(dim),
@@ -128,7 +103,7 @@ static void attend_rows(const strata_worker *worker, const strata_attend *op, in
     }
     for (int64_t row = first; row < stop; row++)
         for (int64_t head = 0; head < group; head++)
-            finish(total + (row - first) * group_states(op) + head * STRATA_STATE_FLOATS(dim),
+            strata_finish_state(total + (row - first) * group_states(op) + head * STRATA_STATE_FLOATS(dim),
                    op->y + (row * op->n_heads + kv_head * group + head) * dim, dim);
 }
 
@@ -139,7 +114,7 @@ static void attend_partially(const strata_worker *worker, const strata_attend *o
     const int64_t segment = task % op->n_segments, row = task / op->n_segments / op->n_kv_heads;
     const int32_t kv_head = (int32_t)(task / op->n_segments % op->n_kv_heads);
     if (segment * STRATA_SEGMENT_CELLS > op->kv.positions[row]) return;
-    start_states(states, group, dim);
+    strata_start_states(states, group, dim);
     attend_segment(worker, op, row, row + 1, kv_head, segment * STRATA_SEGMENT_CELLS, scratch, states);
     for (int64_t head = 0; head < group; head++) {
         const int64_t at = (row * op->n_heads + kv_head * group + head) * op->n_segments + segment;
@@ -187,6 +162,6 @@ void strata_do_attend_merge(const strata_worker *worker, const strata_attend_mer
         float *total = (float *)op->partials + i * op->n_segments * floats;
         for (int64_t s = 1; s * STRATA_SEGMENT_CELLS <= op->positions[i / op->n_heads]; s++)
             worker->kernels->attend_join(total, total + s * floats, op->head_dim);
-        finish(total, op->y + i * op->head_dim, op->head_dim);
+        strata_finish_state(total, op->y + i * op->head_dim, op->head_dim);
     }
 }

@@ -21,14 +21,31 @@ SOURCES = (
     "attention.c",
     "cpuid.c",
     "dequant.c",
+    "experts.c",
+    "gates.c",
+    "layers_avx2.c",
+    "layers_avx512.c",
+    "layers_generic.c",
     "matmul.c",
+    "ngram.c",
     "ops.c",
+    "recurrent.c",
     "rows_avx2.c",
     "rows_avx512.c",
     "rows_generic.c",
+    "sparse.c",
     "team.c",
 )
-HEADERS = ("internal.h", "rows.h", "strata.h", "../include/blocks.h")
+HEADERS = (
+    "attention.h",
+    "internal.h",
+    "layers.h",
+    "layers_internal.h",
+    "rows.h",
+    "strata.h",
+    "strata_layers.h",
+    "../include/blocks.h",
+)
 FLAGS = (
     "-std=c11",
     "-O3",

@@ -58,9 +58,13 @@ extern const strata_kernels strata_kernels_avx512;
 typedef void (*strata_dequantize_row)(const void *blocks, float *y, int64_t n_values);
 strata_dequantize_row strata_dequantizer(int32_t quant);
 
+/* Row kernels of the ops in strata_layers.h; see layers_internal.h. */
+typedef struct strata_layer_kernels strata_layer_kernels;
+
 /* What a task sees of its team. */
 typedef struct {
     const strata_kernels *kernels;
+    const strata_layer_kernels *layers;
     int32_t thread, n_threads;
 } strata_worker;
 
@@ -98,7 +102,30 @@ static inline void strata_share(int64_t n_rows, int32_t n_threads, int64_t task,
     DO(STRATA_ATTEND, attend)             \
     DO(STRATA_ATTEND_MERGE, attend_merge) \
     DO(STRATA_GATHER_ROWS, gather_rows)   \
-    DO(STRATA_ARGMAX, argmax)
+    DO(STRATA_ARGMAX, argmax)             \
+    DO(STRATA_REPEAT, repeat)             \
+    DO(STRATA_COLUMNS, columns)           \
+    DO(STRATA_GROUPED_NORM, grouped_norm) \
+    DO(STRATA_L2_NORM, l2_norm)           \
+    DO(STRATA_SILU, silu)                 \
+    DO(STRATA_SIGMOID, sigmoid)           \
+    DO(STRATA_GATE, gate)                 \
+    DO(STRATA_DECAY, decay)               \
+    DO(STRATA_CONV, conv)                 \
+    DO(STRATA_DELTA, delta)               \
+    DO(STRATA_MIX_STREAMS, mix_streams)   \
+    DO(STRATA_INJECT, inject)             \
+    DO(STRATA_ROUTE, route)               \
+    DO(STRATA_GROUP_PICKS, group_picks)   \
+    DO(STRATA_MATMUL_PICKS, matmul_picks) \
+    DO(STRATA_SUM_PICKS, sum_picks)       \
+    DO(STRATA_NGRAM_ROWS, ngram_rows)     \
+    DO(STRATA_EMBED_FAR, embed_far)       \
+    DO(STRATA_NGRAM_GATE, ngram_gate)     \
+    DO(STRATA_STORE_INDEX, store_index)   \
+    DO(STRATA_SCORE_PAGES, score_pages)   \
+    DO(STRATA_SELECT_PAGES, select_pages) \
+    DO(STRATA_ATTEND_PAGES, attend_pages)
 
 #define STRATA_DECLARE(kind, name) STRATA_DECLARE_OP(name)
 STRATA_EACH_KIND(STRATA_DECLARE)

@@ -1,6 +1,7 @@
 """Loads libstrata_cpu and says clearly what to do when it is not there or not of these sources.
 
-Building is left to `kernels.cpu.build`, the layout of a tape's records to `kernels.cpu.records`.
+Building is left to `kernels.cpu.build`, the layout of a tape's records to
+`kernels.cpu.records` and `kernels.cpu.layer_records`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from pathlib import Path
 
 from kernels.cpu.build import HERE, SOURCES, find_target, source_stamp
+from kernels.cpu.layer_records import LAYER_RECORDS
 from kernels.cpu.records import OP_BYTES, RECORDS, Record
 from kernels.errors import KernelLaunchError
 from kernels.quants import QuantType
@@ -177,7 +179,7 @@ def load_library(path: Path | None = None) -> CpuLibrary:
             f"The CPU kernels in {file} were built from other sources (stamp {library.stamp}, "
             f"wanted {source_stamp()}). {HOW_TO_BUILD}"
         )
-    for record in RECORDS:
+    for record in (*RECORDS, *LAYER_RECORDS):
         built = library.native.strata_op_bytes(record.KIND)
         if built != ctypes.sizeof(record):
             raise KernelLaunchError(

@@ -34,6 +34,29 @@ enum strata_kind {
     STRATA_ATTEND_MERGE,
     STRATA_GATHER_ROWS,
     STRATA_ARGMAX,
+    STRATA_REPEAT,
+    STRATA_COLUMNS,
+    STRATA_GROUPED_NORM,
+    STRATA_L2_NORM,
+    STRATA_SILU,
+    STRATA_SIGMOID,
+    STRATA_GATE,
+    STRATA_DECAY,
+    STRATA_CONV,
+    STRATA_DELTA,
+    STRATA_MIX_STREAMS,
+    STRATA_INJECT,
+    STRATA_ROUTE,
+    STRATA_GROUP_PICKS,
+    STRATA_MATMUL_PICKS,
+    STRATA_SUM_PICKS,
+    STRATA_NGRAM_ROWS,
+    STRATA_EMBED_FAR,
+    STRATA_NGRAM_GATE,
+    STRATA_STORE_INDEX,
+    STRATA_SCORE_PAGES,
+    STRATA_SELECT_PAGES,
+    STRATA_ATTEND_PAGES,
     STRATA_N_KINDS
 };
 
@@ -176,6 +199,8 @@ typedef struct {
     int32_t *ids;   /* [n_rows] */
     int64_t n_rows, n_cols;
 } strata_argmax;
+
+#include "strata_layers.h"
 
 typedef struct strata_team strata_team;
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "layers_internal.h"
 
 /* Looks at a flag before the processor is offered to others: ops last microseconds. */
 #define SPINS_BEFORE_YIELD 2000
@@ -34,6 +34,7 @@ typedef struct {
 struct strata_team {
     int32_t n_threads;
     const strata_kernels *kernels;
+    const strata_layer_kernels *layers;
     member *members;
     pthread_mutex_t lock;
     pthread_cond_t has_work;
@@ -86,7 +87,7 @@ static void do_task(const strata_worker *worker, const void *op, int64_t task) {
 }
 
 static void walk(strata_team *team, int32_t thread) {
-    const strata_worker worker = {team->kernels, thread, team->n_threads};
+    const strata_worker worker = {team->kernels, team->layers, thread, team->n_threads};
     const uint8_t *op = team->tape;
     for (int64_t i = 0; i < team->n_ops; i++, op += STRATA_OP_BYTES) {
         progress *at = &team->ops[i];
@@ -130,6 +131,15 @@ static const strata_kernels *kernels_of(int32_t level) {
     return &strata_kernels_generic;
 }
 
+static const strata_layer_kernels *layer_kernels_of(int32_t level) {
+#if defined(__x86_64__)
+    if (level >= STRATA_AVX512) return &strata_layer_kernels_avx512;
+    if (level == STRATA_AVX2) return &strata_layer_kernels_avx2;
+#endif
+    (void)level;
+    return &strata_layer_kernels_generic;
+}
+
 strata_team *strata_team_start(int32_t n_threads, int32_t level) {
     if (n_threads < 1 || level < 0 || level > strata_detect_level()) return NULL;
     strata_team *team = calloc(1, sizeof *team);
@@ -141,6 +151,7 @@ strata_team *strata_team_start(int32_t n_threads, int32_t level) {
     }
     team->n_threads = 1; /* grows by the members that really start */
     team->kernels = kernels_of(level);
+    team->layers = layer_kernels_of(level);
     team->members = members;
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->has_work, NULL);

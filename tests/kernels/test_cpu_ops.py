@@ -13,6 +13,7 @@ import pytest
 
 from kernels.cpu import records
 from kernels.cpu.build import TARGETS, find_target, source_stamp
+from kernels.cpu.layer_records import LAYER_RECORDS
 from kernels.cpu.library import (
     CpuLibrary,
     Level,
@@ -422,10 +423,11 @@ def test_the_level_is_what_the_system_says(library: CpuLibrary) -> None:
 
 
 def test_records_are_laid_out_as_in_c(library: CpuLibrary) -> None:
-    for record in records.RECORDS:
+    every = (*records.RECORDS, *LAYER_RECORDS)
+    for record in every:
         assert library.native.strata_op_bytes(record.KIND) == ctypes.sizeof(record)
         assert ctypes.sizeof(record) <= records.OP_BYTES
-    assert library.native.strata_op_bytes(len(records.RECORDS) + 1) == 0
+    assert library.native.strata_op_bytes(len(every) + 1) == 0
 
 
 def test_an_unknown_record_stops_the_tape_before_it_runs(team: Team) -> None:

@@ -1,0 +1,13 @@
+/* Kernels of layers.h for x86-64 with AVX-512 F, DQ, BW and VL. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"))), \
+                             apply_to = function)
+
+#define STRATA_FMA(a, b, c) __builtin_elementwise_fma(a, b, c)
+#include "layers.h"
+
+const strata_layer_kernels strata_layer_kernels_avx512 = STRATA_LAYER_KERNELS;
+#pragma clang attribute pop
+#endif
