@@ -16,23 +16,25 @@ from strata_desktop.viewmodels.memory_colors import SessionColors
 from strata_desktop.viewmodels.memory_figures import (
     Figure,
     Gauge,
-    Holding,
-    Tile,
-    TileCache,
     commit_gauge,
-    describe_tile,
     make_figures,
-    make_holdings,
     pool_gap,
     ram_gauge,
     sessions_gap,
-    summary_text,
     vram_gauge,
 )
 from strata_desktop.viewmodels.memory_history import MemoryHistory, MemorySample
 from strata_desktop.viewmodels.memory_sessions import SessionRow, SessionTable, SortedSessions
 from strata_desktop.viewmodels.memory_text import bytes_text, plural
 from strata_desktop.viewmodels.memory_throttle import Throttle
+from strata_desktop.viewmodels.memory_tiles import (
+    Holding,
+    Tile,
+    TileCache,
+    describe_tile,
+    make_holdings,
+    summary_text,
+)
 
 if TYPE_CHECKING:
     from engine.stats import KvPoolSnapshot, SessionHolding, StatusSnapshot

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import (
 )
 
 from strata_desktop.viewmodels.memory import MemoryModel
-from strata_desktop.viewmodels.memory_figures import Tile
 from strata_desktop.viewmodels.memory_text import bytes_text, count_text
+from strata_desktop.viewmodels.memory_tiles import Tile
 from strata_desktop.views.memory_card import Card, Columns, LineLabel, Stack, make_label
 from strata_desktop.views.memory_headline import Headline
 from strata_desktop.views.meter import Meter

@@ -7,8 +7,8 @@ from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from strata_desktop.viewmodels.memory import MemoryModel
-from strata_desktop.viewmodels.memory_figures import Holding
 from strata_desktop.viewmodels.memory_text import bytes_text, count_text, percent_text
+from strata_desktop.viewmodels.memory_tiles import Holding
 from strata_desktop.views.meter_paint import TilePaints
 
 HEIGHT_PX = 14

@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from strata_desktop.viewmodels.memory import MemoryModel
-from strata_desktop.viewmodels.memory_figures import Tile
+from strata_desktop.viewmodels.memory_tiles import Tile
 from strata_desktop.views.meter_paint import TilePaints, tabular
 from strata_desktop.views.pool_layout import TileGrid
 from strata_desktop.views.theme import TYPE
