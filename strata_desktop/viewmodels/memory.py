@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from engine.stats import KvPoolSnapshot, SessionHolding, StatusSnapshot
 
 
+TITLE_S = 2.0
+"""How long a title is taken as it was; looking one up may cost a question to the disk."""
+
+
 class MemoryModel(QObject):
     """What the memory page shows.
 
@@ -83,6 +87,7 @@ class MemoryModel(QObject):
         self._colors = SessionColors()
         self._names: dict[str, str] = {}
         self._order: dict[str, int] = {}
+        self._titles: dict[str, tuple[float, str | None]] = {}
         self._n_seen = 0
         self._tiles: tuple[Tile, ...] = ()
         self._tile_cache = TileCache()
@@ -216,6 +221,7 @@ class MemoryModel(QObject):
 
     def refresh_names(self) -> None:
         """Look up the titles again, after a conversation was renamed."""
+        self._titles.clear()
         self._throttle.trigger()
 
     def _look(self) -> None:
@@ -244,6 +250,8 @@ class MemoryModel(QObject):
         sessions = () if pool is None else pool.sessions
         self._colors.follow(session.id for session in sessions)
         self._names = {session.id: self._name(session) for session in sessions}
+        keys = {session.key for session in sessions}
+        self._titles = {key: found for key, found in self._titles.items() if key in keys}
         self._order = {session.id: self._order_of(session.id) for session in sessions}
         if pool is None:
             self._tiles = ()
@@ -262,10 +270,14 @@ class MemoryModel(QObject):
             self.select(None)
 
     def _name(self, session: SessionHolding) -> str:
-        title = None
-        if session.key and self.title_of is not None:
-            title = self.title_of(session.key)
-        return title or session.id
+        if not session.key or self.title_of is None:
+            return session.id
+        now_s = 0.0 if self._shown is None else self._shown.time_s
+        found = self._titles.get(session.key)
+        if found is None or not 0 <= now_s - found[0] < TITLE_S:
+            found = (now_s, self.title_of(session.key))
+            self._titles[session.key] = found
+        return found[1] or session.id
 
     def _order_of(self, session_id: str) -> int:
         if session_id not in self._order:

@@ -102,6 +102,21 @@ def test_a_new_title_shows_after_refresh(model: MemoryModel, show, clock: Manual
     assert model.table.rows[0].name == "Better plans"
 
 
+def test_titles_are_looked_up_every_other_second(model: MemoryModel, feed, clock) -> None:
+    asked: list[str] = []
+
+    def title_of(key: str) -> str | None:
+        asked.append(key)
+        return None
+
+    model.title_of = title_of
+    for tick in range(41):
+        feed.status.emit(make_status(make_pool(16, [BUSY]), time_s=1000 + 0.1 * tick))
+        clock.advance(0.1)
+    assert len(asked) == 3
+    assert model.table.rows[0].name == "s1"
+
+
 def test_colors_stay_while_sessions_come_and_go(model: MemoryModel, show) -> None:
     show(BUSY, IDLE)
     color = {row.id: row.color for row in model.table.rows}
