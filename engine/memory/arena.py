@@ -395,12 +395,14 @@ class Arena:
         return tuple(holes[:n_extents])
 
     def _refuse_not_own(self, owner: VramOwner, places: Sequence[int]) -> None:
-        allowed = set(self._ranges[owner].mapped_places()) - self._loans.borrowed_places(owner)
-        _refuse_others(places, allowed, f"extents of {owner}'s own")
+        borrowed, reserved = self._loans.borrowed_places(owner), self._ranges[owner]
+        wrong = [p for p in places if p in borrowed or not reserved.has_extent(p)]
+        _refuse(places, wrong, f"extents of {owner}'s own")
 
     def _refuse_taken(self, owner: VramOwner, places: Sequence[int]) -> None:
-        allowed = set(self._ranges[owner].holes()) - self._loans.lent_places(owner)
-        _refuse_others(places, allowed, f"free places of {owner}")
+        lent, reserved = self._loans.lent_places(owner), self._ranges[owner]
+        wrong = [p for p in places if p in lent or not reserved.has_hole(p)]
+        _refuse(places, wrong, f"free places of {owner}")
 
     def _move(
         self,
@@ -432,10 +434,10 @@ class Arena:
             undo.pop_all()
 
 
-def _refuse_others(places: Sequence[int], allowed: set[int], what: str) -> None:
-    if list(places) != sorted(set(places)) or not allowed.issuperset(places):
-        wrong = sorted(set(places) - allowed)
+def _refuse(places: Sequence[int], wrong: Sequence[int], what: str) -> None:
+    """Raise ValueError if some places are wrong, or not in ascending order."""
+    if wrong or list(places) != sorted(set(places)):
         raise ValueError(
             f"Places {list(places)} must be {what} in ascending order"
-            + (f"; {wrong} are not." if wrong else ".")
+            + (f"; {list(wrong)} are not." if wrong else ".")
         )

@@ -81,6 +81,14 @@ class VirtualRange:
         """Return what lies in a place; None = a hole."""
         return self._extents[place]
 
+    def has_extent(self, place: int) -> bool:
+        """Whether there is such a place, with memory."""
+        return 0 <= place < self.n_places and self._extents[place] is not None
+
+    def has_hole(self, place: int) -> bool:
+        """Whether there is such a place, without memory."""
+        return 0 <= place < self.n_places and self._extents[place] is None
+
     def place_address(self, place: int) -> int:
         """Return the first address of a place."""
         return self.address + place * self.extent_bytes
