@@ -1,113 +1,51 @@
 """The dictionary of ops: everything an architecture may ask of a backend, with shapes.
 
 An architecture in `engine.models` calls these in order and never sees how or where they run; a
-backend in `engine.backend` implements them. Values are handles to rows in the backend's own memory.
-What each op means, number by number, is in `kernels.reference`.
+backend in `engine.backend` implements them. Values are handles (`engine.handles`) to rows in the
+backend's own memory. What each op means, number by number, is in `kernels.reference`.
 """
 
 from __future__ import annotations
 
-import enum
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
+from engine.handles import (
+    Batch,
+    DeltaShape,
+    ExpertMatrix,
+    ExpertWeights,
+    HeadShape,
+    Ids,
+    LongIds,
+    NgramHash,
+    PageIndex,
+    RopeStyle,
+    Routing,
+    Rows,
+    Selection,
+    State,
+    Weight,
+)
 
-from kernels.quants import QuantType
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """f32[n_rows, n_cols] in the backend's memory, row after row.
-
-    Attributes:
-        address: of the first value.
-        n_rows: one row a token of the batch, or a wanted one.
-        n_cols: values of a row; heads lie side by side.
-    """
-
-    address: int
-    n_rows: int
-    n_cols: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """i32[n] in the backend's memory."""
-
-    address: int
-    n: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Weight:
-    """A matrix or vector of the model in its file's format; vectors have one row.
-
-    Attributes:
-        name: of the tensor, for errors.
-        quant: format of its blocks.
-        n_rows: outputs (or ids of a table).
-        n_cols: inputs.
-        blocks: u8[n_rows * row_bytes], mostly the file's own pages.
-        address: of the first block in the backend's memory.
-    """
-
-    name: str
-    quant: QuantType
-    n_rows: int
-    n_cols: int
-    blocks: npt.NDArray[np.uint8] = field(repr=False)
-    address: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.quant.row_bytes(self.n_cols)
-
-
-class RopeStyle(enum.Enum):
-    """Which values rotary embedding turns together."""
-
-    PAIRS = "pairs"
-    """Neighbours: 0 with 1, 2 with 3 (llama)."""
-    HALVES = "halves"
-    """One of each half: 0 with n/2 (NeoX, qwen)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
-    """The rows of a step: each is one token of one lane.
-
-    Attributes:
-        ids: i32[n_rows] token ids.
-        positions: i32[n_rows], also each row's cell in its lane.
-        lanes: i32[n_rows].
-        wanted: i32[n_wanted], rows whose logits are asked for; may be empty.
-    """
-
-    ids: Ids
-    positions: Ids
-    lanes: Ids
-    wanted: Ids
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeadShape:
-    """How a row of queries splits into heads.
-
-    Attributes:
-        n_heads: query heads.
-        n_kv_heads: K/V heads; each serves n_heads / n_kv_heads query heads in a row.
-        head_dim: values of a head.
-        scale: factor of the scores, mostly 1 / sqrt(head_dim).
-    """
-
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    scale: float
+__all__ = [
+    "Batch",
+    "DeltaShape",
+    "ExpertMatrix",
+    "ExpertWeights",
+    "HeadShape",
+    "Ids",
+    "LongIds",
+    "NgramHash",
+    "Ops",
+    "PageIndex",
+    "RopeStyle",
+    "Routing",
+    "Rows",
+    "Selection",
+    "State",
+    "Weight",
+]
 
 
 class Ops(Protocol):
@@ -188,8 +126,17 @@ class Ops(Protocol):
         """
         ...
 
-    def attend(self, layer: int, q: Rows, batch: Batch, heads: HeadShape) -> Rows:
+    def attend(
+        self,
+        layer: int,
+        q: Rows,
+        batch: Batch,
+        heads: HeadShape,
+        selection: Selection | None = None,
+    ) -> Rows:
         """Attend from each row over the cells 0 .. position of its lane, its own included.
+
+        With a selection, over the chosen pages and the cells of the open one only.
 
         Shapes:
             q, result: [n_rows, n_heads * head_dim].
@@ -210,4 +157,201 @@ class Ops(Protocol):
         Shapes:
             x: [n_rows, n_cols]; result: i32[n_rows].
         """
+        ...
+
+    # Rows: copies, norms and gates.
+
+    def repeat(self, x: Rows, n_copies: int) -> Rows:
+        """Put copies of each row side by side.
+
+        Shapes:
+            x: [n_rows, n_cols]; result: [n_rows, n_copies * n_cols].
+        """
+        ...
+
+    def columns(self, x: Rows, *, n_groups: int, first: int, n_taken: int) -> Rows:
+        """Take some columns of each group of a row (the queries of query-and-gate heads, say).
+
+        Shapes:
+            x: [n_rows, n_groups * n_cols]; result: [n_rows, n_groups * n_taken].
+        """
+        ...
+
+    def grouped_norm(self, x: Rows, weight: Weight, *, n_groups: int, epsilon: float) -> Rows:
+        """Norm each group of a row as `rms_norm` does, each with weights of its own.
+
+        Shapes:
+            x, result: [n_rows, n_groups * n_cols]; weight: f32[n_groups * n_cols].
+        """
+        ...
+
+    def l2_norm(self, x: Rows, *, n_heads: int, head_dim: int, epsilon: float) -> None:
+        """Divide each of the first heads by its length, x / sqrt(sum(x^2) + epsilon), in place.
+
+        Shapes:
+            x: [n_rows, n_cols], n_cols at least n_heads * head_dim.
+        """
+        ...
+
+    def silu(self, x: Rows, *, scale: float = 1.0) -> None:
+        """Multiply x by scale and put it through silu, in place.
+
+        Shapes:
+            x: [n_rows, n_cols].
+        """
+        ...
+
+    def sigmoid(self, x: Rows) -> None:
+        """Put x through the logistic sigmoid, in place.
+
+        Shapes:
+            x: [n_rows, n_cols].
+        """
+        ...
+
+    def gate(self, x: Rows, gate: Rows) -> None:
+        """Multiply x by sigmoid(gate) in place; a gate may serve a run of values.
+
+        Shapes:
+            x: [n_rows, n_gates * n]; gate: [n_rows, n_gates].
+        """
+        ...
+
+    # Recurrent layers. Rows of a lane come in the order of their positions.
+
+    def decay(self, x: Rows, rate: Weight, bias: Weight) -> None:
+        """Replace x by exp(rate * softplus(x + bias)) in place: what a state keeps of itself.
+
+        Shapes:
+            x: [n_rows, n_heads]; rate, bias: f32[n_heads].
+        """
+        ...
+
+    def conv(
+        self, x: Rows, weight: Weight, state: State, batch: Batch, *, dilation: int = 1
+    ) -> Rows:
+        """Return silu of a causal depthwise convolution over the tokens of a lane.
+
+        The last tap is the row itself, tap j reaches (n_taps - 1 - j) * dilation tokens back.
+
+        Shapes:
+            x, result: [n_rows, n_cols]; weight: f32[n_taps, n_cols];
+            state: [(n_taps - 1) * dilation, n_cols].
+        """
+        ...
+
+    def delta_rule(
+        self,
+        qkv: Rows,
+        *,
+        decay: Rows,
+        strength: Rows,
+        state: State,
+        batch: Batch,
+        shape: DeltaShape,
+    ) -> Rows:
+        """Let each row change its lane's state and read from it.
+
+        S = decay S; S = S + k (x) strength (v - S^T k); result S^T q / sqrt(head_dim).
+
+        Shapes:
+            qkv: [n_rows, (2 * n_key_heads + n_value_heads) * head_dim], q and k of length 1;
+            decay, strength: [n_rows, n_value_heads]; state: [n_value_heads, head_dim, head_dim];
+            result: [n_rows, n_value_heads * head_dim].
+        """
+        ...
+
+    # Residual streams (hyper-connections).
+
+    def mix_streams(self, x: Rows, gate: Rows, *, n_streams: int) -> Rows:
+        """Return the mean over the streams of sigmoid(gate) * x.
+
+        Shapes:
+            x, gate: [n_rows, n_streams * n_cols]; result: [n_rows, n_cols].
+        """
+        ...
+
+    def inject(self, x: Rows, y: Rows, gate: Rows) -> None:
+        """Add 2 * sigmoid(gate / n_streams) * y to each stream of x in place.
+
+        Shapes:
+            x: [n_rows, n_streams * n_cols]; y: [n_rows, n_cols]; gate: [n_rows, n_streams].
+        """
+        ...
+
+    # Mixture of experts.
+
+    def route(self, layer: int, logits: Rows, *, n_used: int) -> Routing:
+        """Pick the experts with the largest logits, and softmax over those; picks are counted.
+
+        Shapes:
+            logits: [n_rows, n_experts].
+        """
+        ...
+
+    def experts(self, x: Rows, routing: Routing, weights: ExpertWeights) -> Rows:
+        """Return the sum over a row's picks of share * down(silu(gate x) * (up x)).
+
+        Shapes:
+            x, result: [n_rows, d_model].
+        """
+        ...
+
+    # N-gram embedding.
+
+    def ngram_rows(self, batch: Batch, hashing: NgramHash, state: State) -> LongIds:
+        """Hash each token with its predecessors to rows of the n-gram table.
+
+        Shapes:
+            state: the last n_gram - 1 ids; result: i64[n_rows * n_heads].
+        """
+        ...
+
+    def embed_far(self, table: Weight, rows: LongIds, *, n_heads: int) -> Rows:
+        """Look up rows of a large table, those of a token side by side.
+
+        Shapes:
+            table: [?, n_cols]; rows: i64[n_rows * n_heads]; result: [n_rows, n_heads * n_cols].
+        """
+        ...
+
+    def ngram_gate(self, key: Rows, query: Rows, value: Rows) -> Rows:
+        """Return sigmoid(signed root of key . query / sqrt(n_cols)) * value for each stream.
+
+        Shapes:
+            key, query, result: [n_rows, n_streams * n_cols]; value: [n_rows, n_cols].
+        """
+        ...
+
+    # Block-sparse attention.
+
+    def store_index(
+        self,
+        index: PageIndex,
+        keys: Rows,
+        batch: Batch,
+        *,
+        norm: Weight,
+        frequencies: Weight,
+        state: State,
+        epsilon: float,
+    ) -> None:
+        """Take in raw index keys; a page's key is their mean, normed and rotated at its first cell.
+
+        Shapes:
+            keys: [n_rows, key_dim]; norm: f32[key_dim]; frequencies: f32[n_pairs];
+            state: raw keys of the open page, [page_cells - 1, key_dim].
+        """
+        ...
+
+    def select_pages(self, index: PageIndex, q: Rows, batch: Batch) -> Selection:
+        """Choose the whole pages with the largest sum over heads of relu(q . page key).
+
+        Shapes:
+            q: [n_rows, n_heads * key_dim].
+        """
+        ...
+
+    def note(self, name: str, layer: int, value: Rows | LongIds | Selection) -> None:
+        """Show a value to whoever watches (tests do); costs nothing when nobody does."""
         ...

@@ -1,7 +1,7 @@
 """The CPU backend: runs step plans with the native kernels, any number of lanes at once.
 
-All spans of a step are joined to one batch. Ops are left to `engine.backend.cpu_ops`, what a model
-computes to `engine.models`.
+All spans of a step are joined to one batch. Ops are left to `engine.backend.cpu_ops` and
+its neighbours, what a model computes to `engine.models`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 
-from engine.backend.cpu_ops import Arena, CpuOps, check_weights
+from engine.backend.cpu_ops import check_weights
+from engine.backend.cpu_sparse_ops import CpuOps
+from engine.backend.cpu_tape import Arena, Note, TapeMemory
+from engine.backend.lane_states import LaneStates
 from engine.config import BackendConfig
 from engine.errors import DeviceError
 from engine.gguf.reader import GGUFModel
 from engine.memory.kv_pool import KvLayout, KvStorage
 from engine.models.registry import build_model
-from engine.ops import Batch, Ids, Rows
+from engine.models.spec import ModelSpec
+from engine.ops import Batch, Ids, LongIds, Rows
 from engine.stats import LoadProgress
 from engine.step import LaneId, Logits, Span, StepPlan, StepResult
 from kernels.cpu.library import Level, Team, load_library, make_tape
+from kernels.cpu.records import OP_BYTES
 from kernels.errors import KernelError
 
 _log = logging.getLogger(__name__)
@@ -39,6 +45,9 @@ TOUCH_BYTES = 4 << 20
 """Weights are read from the disk in steps of this many bytes, each told as progress."""
 PAGE_BYTES = 4096
 
+Watch = Callable[[str, int, tuple[npt.NDArray[Any], ...]], None]
+"""Sees values of a model: name, layer, arrays."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Tape:
@@ -47,6 +56,7 @@ class _Tape:
     code: bytes
     logits: Rows
     best: Ids
+    notes: tuple[Note, ...]
 
 
 class CpuBackend:
@@ -113,11 +123,14 @@ class CpuBackend:
             n_chunks=n_chunks,
             n_lanes=n_lanes,
             n_table=n_table,
+            **_index_sizes(self.spec),
         )
         self.kv_bytes_per_cell = layout.chunk_bytes // chunk_cells
         self.state_bytes_per_lane = self.spec.state_bytes
         self._kv = KvStorage(layout, is_pooled=is_pooled)
+        self._states = LaneStates(n_lanes=n_lanes, n_values=self.spec.state_values)
         self._inputs = np.zeros((4, MOST_ROWS), np.int32)
+        self._watch: Watch | None = None
         self._tapes: OrderedDict[tuple[int, int, bool], _Tape] = OrderedDict()
         self._memory = np.empty(0, np.uint8)
         self._expert_counts = np.zeros((self.spec.n_layers, self.spec.n_experts), np.int64)
@@ -133,19 +146,24 @@ class CpuBackend:
             undo.pop_all()
 
     def run(self, plan: StepPlan) -> StepResult:
-        """Do a step: copies, then tables, then spans.
+        """Do a step, in the order that `StepPlan` says.
 
         Raises:
-            DeviceError: the plan names lanes, positions or ids that do not exist.
+            DeviceError: the plan names lanes, positions, ids or snapshots that do not exist, or a
+                lane's recurrent state stands elsewhere than where its span starts.
         """
         started = time.perf_counter()
         try:
             copied_bytes = sum(self._kv.copy_cells(copy) for copy in plan.copies)
             for lane, table in plan.tables.items():
                 self._kv.write_table(lane, table)
+            for op in plan.state_ops:
+                self._states.apply(op)
             for span in plan.spans:
                 self._check_span(span)
             logits, _ = self._run_spans(plan.spans, wants_best=False)
+            for save in plan.saves:
+                self._states.apply(save)
         except (ValueError, KernelError) as fault:
             raise DeviceError(f"Step {plan.step_id} cannot be run: {fault}") from fault
         return StepResult(
@@ -182,6 +200,13 @@ class CpuBackend:
         """
         return self._expert_counts.copy() if self.spec.n_experts else None
 
+    def watch(self, watch: Watch | None) -> None:
+        """Show every value that the model notes to a function, from now on; for tests.
+
+        It is called with name, layer and copies of the value's arrays. Steps then run in pieces.
+        """
+        self._watch = watch
+
     def close(self) -> None:
         """Stop the threads and let memory go. A second call does nothing."""
         self._team.close()
@@ -192,6 +217,8 @@ class CpuBackend:
         self, spans: Sequence[Span], *, wants_best: bool
     ) -> tuple[dict[LaneId, Logits], npt.NDArray[np.int32]]:
         """Join spans to batches, in order, and run them."""
+        for span in spans:
+            self._states.begin(span)
         logits: dict[LaneId, Logits] = {}
         best: list[npt.NDArray[np.int32]] = []
         n_rows = 0
@@ -229,6 +256,8 @@ class CpuBackend:
                 if n_rows == MOST_ROWS:
                     run_batch()
         run_batch()
+        for span in spans:
+            self._states.end(span)
         return logits, np.concatenate(best) if best else np.empty(0, np.int32)
 
     def _run_batch(self, n_rows: int, n_wanted: int, *, wants_best: bool) -> _Tape:
@@ -242,15 +271,34 @@ class CpuBackend:
                 self._tapes.popitem(last=False)
         else:
             self._tapes.move_to_end(key)
-        self._team.run(tape.code)
+        done = 0
+        for note in tape.notes if self._watch is not None else ():
+            stop = note.n_records * OP_BYTES
+            self._team.run(tape.code[done:stop])
+            self._show(note)
+            done = stop
+        self._team.run(tape.code[done:] if done else tape.code)
         return tape
+
+    def _show(self, note: Note) -> None:
+        """Give a noted value to whoever watches."""
+        value = note.value
+        if isinstance(value, Rows):
+            shown: tuple[npt.NDArray[Any], ...] = (self._floats(value).copy(),)
+        elif isinstance(value, LongIds):
+            shown = (self._at(value.address, 8 * value.n).view(np.int64).copy(),)
+        else:
+            shown = (self._ints(value.pages).copy(), self._ints(value.lasts).copy())
+        if self._watch is not None:
+            self._watch(note.name, note.layer, shown)
 
     def _record(self, n_rows: int, n_wanted: int, *, wants_best: bool) -> _Tape:
         """Record a batch; a second time in larger memory when it does not fit."""
         for _ in range(2):
             base = -(-int(self._memory.ctypes.data) // 64) * 64
             arena = Arena(base)
-            ops = CpuOps(self._team, self._kv, arena, is_exact=self._is_exact)
+            memory = TapeMemory(self._kv, self._states, int(self._expert_counts.ctypes.data))
+            ops = CpuOps(self._team, memory, arena, is_exact=self._is_exact)
             at = int(self._inputs.ctypes.data)
             row_bytes = self._inputs.strides[0]
             batch = Batch(
@@ -262,20 +310,22 @@ class CpuBackend:
             logits = self._model.forward(ops, batch)
             best = ops.argmax(logits) if wants_best else Ids(base, 0)
             if base + arena.peak_bytes <= int(self._memory.ctypes.data) + len(self._memory):
-                return _Tape(make_tape(ops.recorded), logits, best)
+                return _Tape(make_tape(ops.recorded), logits, best, tuple(ops.notes))
             self._tapes.clear()  # they name the old memory
             self._memory = np.empty(arena.peak_bytes + 64, np.uint8)
             _log.debug("working memory is now %d bytes", arena.peak_bytes)
         raise AssertionError("a batch needs the same memory each time it is recorded")
 
     def _floats(self, rows: Rows) -> npt.NDArray[np.float32]:
-        start = rows.address - int(self._memory.ctypes.data)
-        values = self._memory[start : start + 4 * rows.n_rows * rows.n_cols].view(np.float32)
+        values = self._at(rows.address, 4 * rows.n_rows * rows.n_cols).view(np.float32)
         return values.reshape(rows.n_rows, rows.n_cols)
 
     def _ints(self, ids: Ids) -> npt.NDArray[np.int32]:
-        start = ids.address - int(self._memory.ctypes.data)
-        return self._memory[start : start + 4 * ids.n].view(np.int32)
+        return self._at(ids.address, 4 * ids.n).view(np.int32)
+
+    def _at(self, address: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+        start = address - int(self._memory.ctypes.data)
+        return self._memory[start : start + n_bytes]
 
     def _check_span(self, span: Span) -> None:
         layout = self._kv.layout
@@ -295,8 +345,11 @@ class CpuBackend:
             )
 
     def _read_weights(self, on_progress: Callable[[LoadProgress], None] | None) -> None:
-        """Touch every page of the weights, so that the first request does not wait for the disk."""
-        weights = self._model.weights
+        """Touch every page of the weights, so that the first request does not wait for the disk.
+
+        Tables of which a step reads a few rows stay in the file.
+        """
+        weights = [weight for weight in self._model.weights if not weight.is_streamed]
         total = sum(weight.blocks.nbytes for weight in weights)
         done, told = 0, -1
         for weight in weights:
@@ -309,6 +362,17 @@ class CpuBackend:
                         LoadProgress(stage="Reading weights", done_bytes=done, total_bytes=total)
                     )
                     told = done
+
+
+def _index_sizes(spec: ModelSpec) -> dict[str, int]:
+    """Return what the K/V layout must know of the sparse attention's index."""
+    if spec.index is None:
+        return {}
+    return {
+        "n_index_layers": spec.index.n_layers,
+        "index_dim": spec.index.key_dim,
+        "page_cells": spec.index.page_cells,
+    }
 
 
 def _physical_cores() -> int:

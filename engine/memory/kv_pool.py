@@ -2,10 +2,12 @@
 
 Bytes of the pool, chunk-major:
 
-    chunk 0                                             chunk 1 ...   chunk n_chunks = trash
-    | layer 0                 | layer 1 ...           |
-    | K: cell 0, 1, ... | V: cell 0, 1, ... |
-      each cell: n_kv_heads x head_dim values, float16 (float32 when exact)
+    chunk 0                                                     chunk 1 ... n_chunks = trash
+    | layer 0                            | ... | index keys              |
+    | K: cell 0, 1, ... | V: cell 0, ... | ... | layer 0: page 0, 1, ... | layer 1 ... |
+
+      a cell: n_kv_heads x head_dim values,      a page: key_dim values, float32
+      float16 (float32 when exact)
 
 Pages come on first use: a pool costs RAM only where cells were written.
 """
@@ -33,6 +35,9 @@ class KvLayout:
         n_chunks: chunks that can be reserved; one more, the trash chunk, lies behind them.
         n_lanes: rows of the table.
         n_table: entries of a lane's table.
+        n_index_layers: layers that also keep an index key for each page of cells.
+        index_dim: values of an index key, float32.
+        page_cells: cells of a page; a chunk holds whole pages.
     """
 
     n_layers: int
@@ -42,6 +47,16 @@ class KvLayout:
     n_chunks: int
     n_lanes: int
     n_table: int
+    n_index_layers: int = 0
+    index_dim: int = 0
+    page_cells: int = 1
+
+    def __post_init__(self) -> None:
+        if self.chunk_cells % self.page_cells:
+            raise ValueError(
+                f"A chunk of {self.chunk_cells} cells is no whole number of pages of "
+                f"{self.page_cells} cells."
+            )
 
     @property
     def cell_bytes(self) -> int:
@@ -54,9 +69,24 @@ class KvLayout:
         return self.chunk_cells * self.cell_bytes
 
     @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V of all layers in a chunk; its index keys lie behind them."""
+        return 2 * self.n_layers * self.part_bytes
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of the index key of one page and layer."""
+        return 4 * self.index_dim
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index keys of one layer in a chunk."""
+        return self.chunk_cells // self.page_cells * self.page_bytes
+
+    @property
     def chunk_bytes(self) -> int:
         """Bytes of a chunk."""
-        return 2 * self.n_layers * self.part_bytes
+        return self.kv_bytes + self.n_index_layers * self.index_bytes
 
     @property
     def trash(self) -> int:
@@ -105,6 +135,11 @@ class KvStorage:
         """Return where K of a layer begins in chunk 0; V follows `part_bytes` later."""
         return int(self._cells.ctypes.data) + 2 * layer * self.layout.part_bytes
 
+    def index_address(self, layer: int) -> int:
+        """Return where the index keys of a layer (among those that have some) lie in chunk 0."""
+        layout = self.layout
+        return int(self._cells.ctypes.data) + layout.kv_bytes + layer * layout.index_bytes
+
     def write_table(self, lane: LaneId, table: npt.NDArray[np.int32]) -> None:
         """Replace a lane's table.
 
@@ -138,7 +173,21 @@ class KvStorage:
                 f"Cannot copy {copy.n_cells} cells from chunk {copy.source} to {copy.target}: "
                 f"there are chunks 0 .. {layout.trash} of {layout.chunk_cells} cells."
             )
+        chunks = self._cells.reshape(layout.n_chunks + 1, layout.chunk_bytes)
+        target, source = chunks[copy.target], chunks[copy.source]
         n_bytes = copy.n_cells * layout.cell_bytes
-        parts = self._cells.reshape(layout.n_chunks + 1, 2 * layout.n_layers, layout.part_bytes)
-        parts[copy.target, :, :n_bytes] = parts[copy.source, :, :n_bytes]
-        return 2 * layout.n_layers * n_bytes
+        _copy_starts(target[: layout.kv_bytes], source, layout.part_bytes, n_bytes)
+        n_page_bytes = copy.n_cells // layout.page_cells * layout.page_bytes
+        if layout.n_index_layers:
+            index = slice(layout.kv_bytes, None)
+            _copy_starts(target[index], source[index], layout.index_bytes, n_page_bytes)
+        return 2 * layout.n_layers * n_bytes + layout.n_index_layers * n_page_bytes
+
+
+def _copy_starts(
+    target: npt.NDArray[np.uint8], source: npt.NDArray[np.uint8], part_bytes: int, n_bytes: int
+) -> None:
+    """Copy the first bytes of each part of the target from the same part of the source."""
+    n_parts = len(target) // part_bytes
+    parts = target.reshape(n_parts, part_bytes)
+    parts[:, :n_bytes] = source[: len(target)].reshape(n_parts, part_bytes)[:, :n_bytes]
