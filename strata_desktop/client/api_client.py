@@ -96,7 +96,7 @@ class ApiClient(QObject):
 
     def stream_chat(self, body: dict[str, Any]) -> ChatStream:
         """Start a streamed answer of /v1/chat/completions."""
-        stream = ChatStream(self)
+        stream = ChatStream()
         asked = {
             **body,
             "stream": True,

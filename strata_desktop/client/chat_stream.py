@@ -27,6 +27,8 @@ class PromptProgress:
 class ChatStream(QObject):
     """A running answer. It ends with exactly one `finished` or `failed`.
 
+    It has no Qt parent: the client holds it while it runs, the listener as long as it likes.
+
     Attributes:
         is_done: whether it has ended.
 
@@ -70,7 +72,6 @@ class ChatStream(QObject):
                 self._break_off()
             signal = self.failed if isinstance(value, ApiFailure) else self.finished
             signal.emit(value)
-            self.deleteLater()
 
 
 async def read_chat(

@@ -36,7 +36,7 @@ class Composer(QWidget):
         self.edit.focus_changed.connect(self._on_focus)
         self._send_button = IconButton("send", "Send message", tint="on_accent", side_px=20)
         self._send_button.setProperty("kind", "send")
-        self._send_button.setFixedSize(QSize(34, 34))
+        self._send_button.setFixedSize(QSize(36, 36))
         self._send_button.clicked.connect(self._on_button)
         self._frame = QFrame()
         self._frame.setProperty("role", "composer")

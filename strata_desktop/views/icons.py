@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QToolButton, QWidget
 
 from strata_desktop.views.theme import colors
 
-ICON_SIZES_PX = (16, 18, 20, 24, 32, 36, 40, 48, 64)
+RATIOS = (1.0, 2.0)
+"""Screen scales drawn for exactly; Qt scales down for those between."""
 
 
 def svg_pixmap(name: str, color: str, height_px: int, ratio: float = 1.0) -> QPixmap:
@@ -35,13 +36,13 @@ def svg_pixmap(name: str, color: str, height_px: int, ratio: float = 1.0) -> QPi
     return pixmap
 
 
-def icon(name: str, color: str, disabled_color: str | None = None) -> QIcon:
-    """Return an icon in one colour, sharp at every usual size and screen scale."""
+def icon(name: str, color: str, disabled_color: str | None = None, *, side_px: int = 20) -> QIcon:
+    """Return an icon in one colour, sharp at `side_px` on usual screens."""
     made = QIcon()
-    for side in ICON_SIZES_PX:
-        made.addPixmap(svg_pixmap(name, color, side))
+    for ratio in RATIOS:
+        made.addPixmap(svg_pixmap(name, color, side_px, ratio))
         if disabled_color:
-            made.addPixmap(svg_pixmap(name, disabled_color, side), QIcon.Mode.Disabled)
+            made.addPixmap(svg_pixmap(name, disabled_color, side_px, ratio), QIcon.Mode.Disabled)
     return made
 
 
@@ -71,6 +72,7 @@ class IconButton(QToolButton):
         super().__init__(parent)
         self._name = name
         self._tint = tint
+        self._worn = ("", "")
         self.setProperty("kind", "icon")
         self.setIconSize(QSize(side_px, side_px))
         self.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -85,9 +87,8 @@ class IconButton(QToolButton):
 
     def set_icon(self, name: str) -> None:
         """Wear another icon."""
-        if name != self._name:
-            self._name = name
-            self._tint_icon()
+        self._name = name
+        self._tint_icon()
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme."""
@@ -97,4 +98,9 @@ class IconButton(QToolButton):
 
     def _tint_icon(self) -> None:
         shades = colors(self)
-        self.setIcon(icon(self._name, getattr(shades, self._tint), shades.border_strong))
+        # Qt announces one change of theme several times.
+        wanted = (self._name, getattr(shades, self._tint))
+        if wanted != self._worn:
+            self._worn = wanted
+            side_px = self.iconSize().width()
+            self.setIcon(icon(*wanted, shades.border_strong, side_px=side_px))

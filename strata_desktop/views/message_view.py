@@ -223,6 +223,7 @@ class _Notice(QFrame):
             self.setProperty("role", role)
             self.style().polish(self)
         self._text.setText(text)
+        self._text.setAccessibleName(text)
         if actions == self._actions:
             return
         self._actions = actions

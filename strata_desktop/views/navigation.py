@@ -75,7 +75,7 @@ class Navigation(QWidget):
         shades = colors(self)
         for page, button in self._buttons.items():
             color = shades.accent if button.isChecked() else shades.text_muted
-            button.setIcon(icon(page, color))
+            button.setIcon(icon(page, color, side_px=22))
 
     def _build_mode(self, theme: Theme) -> IconButton:
         button = IconButton("moon", "Light or dark", side_px=18)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import (
     QDoubleSpinBox,
     QGridLayout,
@@ -198,6 +199,20 @@ AMOUNTS = (
 )
 
 
+class _Number(QDoubleSpinBox):
+    """Leaves the wheel to the drawer: scrolling past must change nothing."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()
+
+
+class _Slider(QSlider):
+    """Leaves the wheel to the drawer."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()
+
+
 class _Amount(QWidget):
     """Label, number and slider of one sampling setting."""
 
@@ -205,7 +220,7 @@ class _Amount(QWidget):
         super().__init__()
         self._spec = spec
         self._change = change
-        self._box = QDoubleSpinBox()
+        self._box = _Number()
         self._box.setDecimals(spec.decimals)
         self._box.setRange(spec.lowest, spec.highest)
         self._box.setSingleStep(spec.step)
@@ -214,11 +229,9 @@ class _Amount(QWidget):
         self._box.setAccessibleName(spec.label)
         self._box.setAccessibleDescription(spec.hint)
         self._box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self._box.wheelEvent = lambda event: event.ignore()  # type: ignore[method-assign]
-        self._slider = QSlider(Qt.Orientation.Horizontal)
+        self._slider = _Slider(Qt.Orientation.Horizontal)
         self._slider.setRange(round(spec.lowest / spec.step), round(spec.highest / spec.step))
         self._slider.setAccessibleName(f"{spec.label} slider")
-        self._slider.wheelEvent = lambda event: event.ignore()  # type: ignore[method-assign]
         label = _caption(spec.label, self._box)
         self.setToolTip(spec.hint)
         layout = QGridLayout(self)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -21,12 +22,10 @@ from tests.desktop.fake_engine import FakeEngine
 
 
 @pytest.fixture
-def theme(qapp: QApplication) -> Iterator[Theme]:
-    """The light theme; the application is bare again afterwards."""
-    made = Theme(qapp, ThemeMode.LIGHT)
-    yield made
-    qapp.setStyleSheet("")
-    made.setParent(None)
+def theme(qapp: QApplication) -> Theme:
+    """The light theme. The style sheet stays: taking it off widgets that are about to be deleted
+    leaves Qt with pointers to them."""
+    return Theme(qapp, ThemeMode.LIGHT)
 
 
 @pytest.fixture
@@ -51,12 +50,15 @@ def state(engine: FakeEngine, client: ApiClient, tmp_path: Path) -> EngineState:
 @pytest.fixture
 def page(
     qtbot: QtBot, theme: Theme, store: ConversationStore, client: ApiClient, state: EngineState
-) -> ChatPage:
+) -> Iterator[ChatPage]:
     """A chat page on the screen."""
     chat = ChatModel(store, client)
     made = ChatPage(chat, state)
-    qtbot.addWidget(made)
     made.resize(900, 600)
     with qtbot.waitExposed(made):
         made.show()
-    return made
+    yield made
+    chat.close()
+    made.close()
+    made.deleteLater()
+    QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
