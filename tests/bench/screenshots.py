@@ -22,7 +22,7 @@ from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
 
-QUESTION = "Give me three short tips for growing tomatoes on a balcony, as a numbered list."
+QUESTION = "What should I pack for a walk in the rain? Give a short bullet list with reasons."
 LIMIT_S = 600.0
 
 POOL_TOKENS = 32768
