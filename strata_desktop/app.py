@@ -105,7 +105,7 @@ def build_app(
     )
     if store.notice:
         window.say_error(store.notice)
-    host.started.connect(lambda _address: feed.start())
+    host.started.connect(lambda _address: feed.restart())
     if arguments.model is not None:
         model = arguments.model.absolute()
         host.started.connect(lambda _address: engine.load(model))

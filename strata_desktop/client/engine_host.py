@@ -102,7 +102,7 @@ class EngineHost(QObject):
         self._outcome.connect(self._on_outcome, Qt.ConnectionType.QueuedConnection)
 
     def start(self) -> None:
-        """Start in the background; `started` or `failed` follows."""
+        """Start in the background; `started` or `failed` follows. May be tried again."""
         if self._attach_url is not None:
             self._outcome.emit(self._attach_url.rstrip("/"), "")
             return
@@ -169,6 +169,9 @@ class EngineHost(QObject):
     @Slot(str, str)
     def _on_outcome(self, address: str, error: str) -> None:
         if error:
+            if self._starter is not None:
+                self._starter.join()
+                self._starter = None
             self.failed.emit(error)
             return
         self.address = address

@@ -46,6 +46,12 @@ class StatusFeed(QObject):
         if self._key is None:
             self._key = self._client.start(self._follow, self._take)
 
+    def restart(self) -> None:
+        """Begin to follow afresh, at once."""
+        self.stop()
+        self._was_offline = False
+        self.start()
+
     def stop(self) -> None:
         """Follow no longer."""
         if self._key is not None:

@@ -115,8 +115,7 @@ class EngineState(QObject):
         )
 
     def _on_offline(self, message: str) -> None:
-        if self.phase is not EnginePhase.STARTING:
-            self._set(EnginePhase.OFFLINE, detail=message)
+        self._set(EnginePhase.OFFLINE, detail=message)
 
     def _on_host_failed(self, message: str) -> None:
         self._set(EnginePhase.OFFLINE, detail=message)

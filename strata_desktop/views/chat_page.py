@@ -194,10 +194,10 @@ class ChatPage(QWidget):
         status = {
             EnginePhase.STARTING: "Starting the engine…",
             EnginePhase.OFFLINE: "Engine not running",
-            EnginePhase.NO_MODEL: "No model loaded",
+            EnginePhase.NO_MODEL: "No model loaded. Choose one on the Models page.",
             EnginePhase.LOADING: f"Loading {engine.model_name}…",
             EnginePhase.READY: engine.model_name,
-            EnginePhase.FAILED: "No model loaded",
+            EnginePhase.FAILED: "No model loaded. Choose one on the Models page.",
         }[engine.phase]
         self.composer.set_status(status, can_send=engine.phase is EnginePhase.READY)
 
