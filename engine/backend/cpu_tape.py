@@ -99,7 +99,8 @@ class TapeWriter:
         mark = self.arena.used_bytes
         yield
         self.arena.used_bytes = mark
-        self._codes = None
+        if self._codes is not None and self._codes[1] >= self.arena.base + mark:
+            self._codes = None
 
     def note(self, name: str, layer: int, value: Rows | LongIds | Selection) -> None:
         """Remember where a value lies and when it is whole."""
@@ -118,8 +119,9 @@ class TapeWriter:
         """Return addresses of codes and scales of x; made once for several products of it."""
         if self._codes is not None and self._codes[0] is x:
             return self._codes[1:]
-        qs = self.arena.take(2 * x.n_rows * x.n_cols)
-        ds = self.arena.take(x.n_rows * x.n_cols // 4)
+        n_values, n_floats = self._team.library.code_shape(x.n_cols)
+        qs = self.arena.take(2 * x.n_rows * n_values)
+        ds = self.arena.take(4 * x.n_rows * n_floats)
         self._record(
             records.Quantize(
                 kind=records.Quantize.KIND,

@@ -11,15 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
-
 from engine.errors import UnsupportedModelError
 from engine.gguf.reader import GGUFModel
-from engine.models.spec import ModelSpec, RopeSpec, read_decoder_spec
+from engine.models.layers import rope_frequencies
+from engine.models.spec import ModelSpec, read_decoder_spec
 from engine.models.weights import Weights
 from engine.ops import Batch, HeadShape, Ops, RopeStyle, Rows, Weight
-from kernels.quants import QuantType
-from kernels.reference.quants import dequantize
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,16 +54,10 @@ class Llama:
             head_dim=spec.head_dim,
             scale=1 / spec.head_dim**0.5,
         )
-        self._token_embd = weights.matrix(
-            "token_embd.weight", n_rows=spec.n_vocab, n_cols=spec.d_model
-        )
+        self._token_embd = weights.embedding(spec)
         self._layers = [_take_layer(spec, weights, i) for i in range(spec.n_layers)]
         self._output_norm = weights.vector("output_norm.weight", spec.d_model)
-        self._output = (
-            weights.matrix("output.weight", n_rows=spec.n_vocab, n_cols=spec.d_model)
-            if weights.has("output.weight")
-            else self._token_embd  # tied: the table is read by rows and by columns
-        )
+        self._output = weights.output(spec, self._token_embd)
         self._frequencies = rope_frequencies(spec.rope, weights)
         self.weights = tuple(weights.taken)
 
@@ -113,6 +104,7 @@ class Llama:
                 h = ops.rms_norm(x, layer.ffn_norm, epsilon=epsilon)
                 h = ops.swiglu(ops.matmul(h, layer.gate), ops.matmul(h, layer.up))
                 ops.add(x, ops.matmul(h, layer.down))
+            ops.note("layer_out", i, x)
         x = ops.gather_rows(x, batch.wanted)
         return ops.matmul(ops.rms_norm(x, self._output_norm, epsilon=epsilon), self._output)
 
@@ -136,20 +128,3 @@ def _take_layer(spec: ModelSpec, weights: Weights, index: int) -> LlamaLayer:
         up=weights.matrix(at + "ffn_up.weight", n_rows=d_ff, n_cols=d_model),
         down=weights.matrix(at + "ffn_down.weight", n_rows=d_model, n_cols=d_ff),
     )
-
-
-def rope_frequencies(rope: RopeSpec, weights: Weights) -> Weight:
-    """Return the angle that one position adds to each pair.
-
-    `rope_freqs.weight`, if the file has it, divides each frequency (the scaling of llama 3).
-
-    Shapes:
-        result: f32[n_dims / 2].
-    """
-    n_pairs = rope.n_dims // 2
-    frequencies = rope.base ** (-np.arange(n_pairs, dtype=np.float64) / n_pairs) / rope.scale
-    factors = weights.find_vector("rope_freqs.weight", n_pairs)
-    if factors is not None:
-        rows = factors.blocks.reshape(1, -1)
-        frequencies = frequencies / dequantize(rows, QuantType.F32, n_pairs)[0]
-    return weights.constant("rope frequencies", frequencies.astype(np.float32))

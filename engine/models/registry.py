@@ -8,6 +8,9 @@ from typing import Protocol, Self
 from engine.errors import UnsupportedModelError
 from engine.gguf.reader import GGUFModel
 from engine.models.llama import Llama
+from engine.models.qwen3moe import Qwen3
+from engine.models.qwen3next import Qwen3Next
+from engine.models.qwen35moe import Qwen35
 from engine.models.spec import ModelSpec
 from engine.ops import Batch, Ops, Rows, Weight
 
@@ -35,6 +38,11 @@ class Model(Protocol):
 
 ARCHITECTURES: Mapping[str, type[Model]] = {
     "llama": Llama,
+    "qwen3": Qwen3,
+    "qwen3moe": Qwen3,
+    "qwen35": Qwen35,
+    "qwen35moe": Qwen35,
+    "qwen3next": Qwen3Next,
 }
 """By `general.architecture`."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.errors import UnsupportedModelError
+from engine.errors import GGUFFormatError, UnsupportedModelError
 from engine.gguf.metadata import Metadata
+
+MOST_TAPS = 16
+"""Tokens that a short convolution sees at most: what the kernels have room for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +135,15 @@ def read_decoder_spec(metadata: Metadata, *, n_vocab: int) -> ModelSpec:
             "multiple of K/V heads, keys and values alike.",
             path=metadata.path,
         )
-    n_layers = metadata.get_int(f"{arch}.block_count", minimum=1)
+    n_extra = metadata.get_int(f"{arch}.nextn_predict_layers", 0, minimum=0)
+    n_layers = metadata.get_int(f"{arch}.block_count", minimum=1 + n_extra) - n_extra
+    n_experts = metadata.get_int(f"{arch}.expert_count", 0, minimum=0)
+    warnings: tuple[str, ...] = ()
+    if n_extra:
+        warnings = (
+            f"The file has {n_extra} more block{'s' * (n_extra > 1)} that predict further tokens "
+            "at once; this version does not use them. Nothing else changes.",
+        )
     return ModelSpec(
         architecture=arch,
         n_layers=n_layers,
@@ -141,12 +152,107 @@ def read_decoder_spec(metadata: Metadata, *, n_vocab: int) -> ModelSpec:
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
         head_dim=head_dim,
-        d_ff=metadata.get_int(f"{arch}.feed_forward_length", minimum=1),
+        d_ff=(
+            metadata.get_int(f"{arch}.feed_forward_length", 0, minimum=0)
+            if n_experts
+            else metadata.get_int(f"{arch}.feed_forward_length", minimum=1)
+        ),
         n_vocab=n_vocab,
         context_tokens=metadata.get_int(f"{arch}.context_length", minimum=1),
         norm_epsilon=metadata.get_float(f"{arch}.attention.layer_norm_rms_epsilon"),
         rope=_read_rope(metadata, arch, head_dim),
+        n_experts=n_experts,
+        n_experts_used=_read_experts_used(metadata, arch, n_experts),
+        warnings=warnings,
     )
+
+
+def _read_experts_used(metadata: Metadata, arch: str, n_experts: int) -> int:
+    if not n_experts:
+        return 0
+    return metadata.get_int(f"{arch}.expert_used_count", minimum=1, maximum=n_experts)
+
+
+def read_recurrent_layers(metadata: Metadata, n_layers: int) -> tuple[bool, ...]:
+    """Return for each layer whether it keeps a recurrent state in place of K and V.
+
+    Args:
+        metadata: of the file.
+        n_layers: layers that are run; the key may tell of blocks behind them.
+
+    Raises:
+        GGUFFormatError: a key has the wrong type or length.
+    """
+    arch = metadata.get_str("general.architecture")
+    key = f"{arch}.attention.recurrent_layers"
+    told = metadata.get_array(key, bool, None)
+    if told is None:
+        interval = metadata.get_int(f"{arch}.full_attention_interval", minimum=1)
+        return tuple((layer + 1) % interval != 0 for layer in range(n_layers))
+    if len(told) < n_layers:
+        raise GGUFFormatError(
+            f"the key {key!r} tells of {len(told)} layers, wanted {n_layers}.", path=metadata.path
+        )
+    return tuple(told[:n_layers])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaSpec:
+    """Dims of the gated delta nets of a hybrid model.
+
+    Attributes:
+        n_key_heads: heads of queries and keys.
+        n_value_heads: heads of values.
+        head_dim: values of a head.
+        n_taps: tokens that the short convolution sees.
+    """
+
+    n_key_heads: int
+    n_value_heads: int
+    head_dim: int
+    n_taps: int
+
+    @property
+    def key_dim(self) -> int:
+        """Values of all key heads."""
+        return self.n_key_heads * self.head_dim
+
+    @property
+    def value_dim(self) -> int:
+        """Values of all value heads."""
+        return self.n_value_heads * self.head_dim
+
+    @property
+    def qkv_dim(self) -> int:
+        """Values of queries, keys and values together."""
+        return 2 * self.key_dim + self.value_dim
+
+
+def read_delta_spec(metadata: Metadata) -> DeltaSpec:
+    """Read the dims of the delta nets.
+
+    Raises:
+        GGUFFormatError: a key is missing, of the wrong type, or no sensible number.
+        UnsupportedModelError: the dims do not fit one another.
+    """
+    arch = metadata.get_str("general.architecture")
+    spec = DeltaSpec(
+        n_key_heads=metadata.get_int(f"{arch}.ssm.group_count", minimum=1),
+        n_value_heads=metadata.get_int(f"{arch}.ssm.time_step_rank", minimum=1),
+        head_dim=metadata.get_int(f"{arch}.ssm.state_size", minimum=1),
+        n_taps=metadata.get_int(f"{arch}.ssm.conv_kernel", minimum=2),
+    )
+    inner = metadata.get_int(f"{arch}.ssm.inner_size", spec.value_dim)
+    is_right = inner == spec.value_dim and spec.n_value_heads % spec.n_key_heads == 0
+    if not is_right or spec.n_taps > MOST_TAPS:
+        raise UnsupportedModelError(
+            f"its delta nets are of a shape this version cannot run: {spec.n_key_heads} key and "
+            f"{spec.n_value_heads} value heads of {spec.head_dim}, an inner size of {inner}, a "
+            f"convolution over {spec.n_taps} tokens. Wanted: value heads a multiple of key heads, "
+            f"an inner size of {spec.value_dim}, at most {MOST_TAPS} tokens.",
+            path=metadata.path,
+        )
+    return spec
 
 
 def _read_rope(metadata: Metadata, arch: str, head_dim: int) -> RopeSpec:
