@@ -38,13 +38,19 @@ SOURCES = (
 )
 HEADERS = (
     "attention.h",
+    "codes.h",
+    "formats.h",
     "internal.h",
     "layers.h",
     "layers_internal.h",
     "rows.h",
     "strata.h",
     "strata_layers.h",
+    "unpack_flat.h",
+    "unpack_iq.h",
+    "unpack_k.h",
     "../include/blocks.h",
+    "../include/grids.h",
 )
 FLAGS = (
     "-std=c11",

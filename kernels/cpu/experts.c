@@ -7,11 +7,10 @@
 
 #include "layers_internal.h"
 
-/* Weight rows a task has at most, and rows of x that pass them at once: as for strata_matmul. */
+/* Weight rows a task has at most: as for strata_matmul. */
 #define MOST_ROWS 32
 #define FEWEST_ROWS 4
 #define TASKS_PER_THREAD 8
-#define X_ROWS 4
 /* Columns of a task of the sum. */
 #define SUM_COLUMNS 512
 
@@ -101,38 +100,19 @@ void strata_do_matmul_picks(const strata_worker *worker, const strata_matmul_pic
     const int64_t first_x = op->firsts[group], stop_x = op->firsts[group + 1];
     if (first_x == stop_x) return;
     const int64_t n_cols = op->n_cols, stop = first + per_task < op->n_out ? first + per_task : op->n_out;
-    const strata_dot dot_codes = op->qs ? worker->kernels->dot_codes[op->quant] : 0;
-    const strata_dot dot = dot_codes ? dot_codes : worker->kernels->dot_floats[op->quant];
     strata_dots dots = {
         .w = (const uint8_t *)op->weight + op->groups[group] * op->expert_bytes + first * op->row_bytes,
         .n_w = stop - first,
         .row_bytes = op->row_bytes,
         .n_cols = n_cols,
+        .n_x = stop_x - first_x,
+        .x = op->x + first_x * n_cols,
+        .qs = op->qs ? op->qs + first_x * strata_code_stride(n_cols) : 0,
+        .ds = op->qs ? op->ds + first_x * strata_scale_stride(n_cols) : 0,
+        .y = op->y + first_x * op->n_out + first,
         .y_stride = op->n_out,
     };
-    if (!dot) { /* no product of this format: unpack a row once for all rows of x */
-        float *unpacked = op->scratch + worker->thread * n_cols;
-        const strata_dequantize_row dequantize = strata_dequantizer(op->quant);
-        const uint8_t *w = dots.w;
-        dots.w = (const uint8_t *)unpacked;
-        dots.n_w = 1;
-        dots.n_x = stop_x - first_x;
-        dots.x = op->x + first_x * n_cols;
-        for (int64_t r = first; r < stop; r++, w += op->row_bytes) {
-            dequantize(w, unpacked, n_cols);
-            dots.y = op->y + first_x * op->n_out + r;
-            worker->kernels->dot_floats[STRATA_F32](&dots);
-        }
-        return;
-    }
-    for (int64_t i = first_x; i < stop_x; i += X_ROWS) {
-        dots.n_x = stop_x - i < X_ROWS ? stop_x - i : X_ROWS;
-        dots.x = op->x + i * n_cols;
-        dots.qs = op->qs + i * 2 * n_cols;
-        dots.ds = op->ds + i * (n_cols / 16);
-        dots.y = op->y + i * op->n_out + first;
-        dot(&dots);
-    }
+    strata_multiply(worker, op->quant, &dots, op->scratch + worker->thread * n_cols);
 }
 
 static int64_t sum_parts(const strata_sum_picks *op) { return (op->n_cols + SUM_COLUMNS - 1) / SUM_COLUMNS; }

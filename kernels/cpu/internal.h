@@ -5,8 +5,17 @@
 #include "../include/blocks.h"
 #include "strata.h"
 
-/* The largest code of an activation: high byte 127, low byte 0. */
-#define STRATA_LARGEST_CODE 16256
+/* Codes of activations share a scale in blocks of STRATA_CODE_BLOCK, the last perhaps shorter. */
+#define STRATA_CODE_BLOCK 256
+#define STRATA_LARGEST_CODE 32767
+/* A block with nothing larger counts as zeros: its scale's inverse would overflow. */
+#define STRATA_SMALLEST 1e-30f
+
+static inline int64_t strata_n_strips(int64_t n_cols) { return (n_cols + STRATA_CODE_BLOCK - 1) / STRATA_CODE_BLOCK; }
+
+/* Codes of a row of x with the zeros behind them, and floats of its scales and sums. */
+static inline int64_t strata_code_stride(int64_t n_cols) { return (n_cols + 63) / 64 * 64; }
+static inline int64_t strata_scale_stride(int64_t n_cols) { return strata_n_strips(n_cols) * (STRATA_CODE_BLOCK / 16 + 1); }
 
 /* Cells whose K and V are turned to float32 together; they then serve every head of a group. */
 #define STRATA_TILE_CELLS 32
@@ -22,18 +31,20 @@ typedef struct {
     int64_t n_w, row_bytes, n_cols;
     int64_t n_x;
     const float *x;   /* [n_x, n_cols], for products of floats */
-    const int8_t *qs; /* [n_x, 2, n_cols] and */
-    const float *ds;  /* [n_x, n_cols / 32, 2], for products of codes */
+    const int16_t *qs; /* [n_x, strata_code_stride(n_cols)] and */
+    const float *ds;   /* [n_x, strata_scale_stride(n_cols)], for products of codes */
     float *y;
     int64_t y_stride;
 } strata_dots;
 
 typedef void (*strata_dot)(const strata_dots *dots);
+typedef void (*strata_dequantize_row)(const void *blocks, float *y, int64_t n_values);
 
 typedef struct {
     strata_dot dot_codes[STRATA_N_QUANTS];
     strata_dot dot_floats[STRATA_N_QUANTS];
-    void (*quantize_row)(const float *x, int8_t *qs, float *ds, int64_t n_cols);
+    strata_dequantize_row dequantize[STRATA_N_QUANTS];
+    void (*quantize_row)(const float *x, int16_t *qs, float *ds, int64_t n_cols);
     void (*rms_norm_row)(const float *x, const float *weight, float *y, int64_t n_cols, float epsilon);
     void (*swiglu_row)(const float *gate, const float *up, float *y, int64_t n_cols);
     void (*add_row)(float *x, const float *y, int64_t n_cols);
@@ -55,9 +66,6 @@ extern const strata_kernels strata_kernels_generic;
 extern const strata_kernels strata_kernels_avx2;
 extern const strata_kernels strata_kernels_avx512;
 
-typedef void (*strata_dequantize_row)(const void *blocks, float *y, int64_t n_values);
-strata_dequantize_row strata_dequantizer(int32_t quant);
-
 /* Row kernels of the ops in strata_layers.h; see layers_internal.h. */
 typedef struct strata_layer_kernels strata_layer_kernels;
 
@@ -67,6 +75,9 @@ typedef struct {
     const strata_layer_kernels *layers;
     int32_t thread, n_threads;
 } strata_worker;
+
+/* Fills dots->y, with codes of x if there are some. Scratch is f32[n_cols] of this thread's own. */
+void strata_multiply(const strata_worker *worker, int32_t quant, const strata_dots *dots, float *scratch);
 
 /* Ops whose rows all cost the same split them evenly in at most this many tasks a thread. */
 #define STRATA_SHARES_PER_THREAD 2

@@ -60,6 +60,8 @@ class CpuLibrary:
         native.strata_op_bytes.restype = ctypes.c_int32
         native.strata_quant_support.argtypes = [ctypes.c_int32, ctypes.c_int32]
         native.strata_quant_support.restype = ctypes.c_int32
+        native.strata_code_values.argtypes = native.strata_code_floats.argtypes = [ctypes.c_int64]
+        native.strata_code_values.restype = native.strata_code_floats.restype = ctypes.c_int64
         native.strata_attend_scratch.argtypes = [ctypes.c_int32] * 3
         native.strata_attend_scratch.restype = ctypes.c_int64
         native.strata_team_start.argtypes = [ctypes.c_int32, ctypes.c_int32]
@@ -87,6 +89,11 @@ class CpuLibrary:
         """Return what can be done with weights of a format."""
         used = self.best_level if level is None else level
         return QuantSupport(self.native.strata_quant_support(int(used), int(quant)))
+
+    def code_shape(self, n_cols: int) -> tuple[int, int]:
+        """Return the 16-bit codes and the floats that a row of activations is turned into."""
+        native = self.native
+        return int(native.strata_code_values(n_cols)), int(native.strata_code_floats(n_cols))
 
     def attend_scratch(self, *, n_heads: int, n_kv_heads: int, head_dim: int) -> int:
         """Return the floats of scratch that attention needs for each thread."""

@@ -42,7 +42,7 @@ int64_t strata_tasks_embed_far(const strata_embed_far *op, int32_t n_threads) {
 }
 
 void strata_do_embed_far(const strata_worker *worker, const strata_embed_far *op, int64_t task) {
-    const strata_dequantize_row dequantize = strata_dequantizer(op->quant);
+    const strata_dequantize_row dequantize = worker->kernels->dequantize[op->quant];
     int64_t first, stop;
     strata_share(op->n_rows, worker->n_threads, task, &first, &stop);
     for (int64_t i = first; i < stop; i++)

@@ -11,7 +11,7 @@
 
 ROW_TASKS(embed)
 void strata_do_embed(const strata_worker *worker, const strata_embed *op, int64_t task) {
-    const strata_dequantize_row dequantize = strata_dequantizer(op->quant);
+    const strata_dequantize_row dequantize = worker->kernels->dequantize[op->quant];
     int64_t first, stop;
     strata_share(op->n_rows, worker->n_threads, task, &first, &stop);
     for (int64_t i = first; i < stop; i++)
@@ -32,8 +32,8 @@ void strata_do_quantize(const strata_worker *worker, const strata_quantize *op, 
     int64_t first, stop;
     strata_share(op->n_rows, worker->n_threads, task, &first, &stop);
     for (int64_t i = first; i < stop; i++)
-        worker->kernels->quantize_row(op->x + i * op->n_cols, op->qs + i * 2 * op->n_cols,
-                                      op->ds + i * (op->n_cols / 16), op->n_cols);
+        worker->kernels->quantize_row(op->x + i * op->n_cols, op->qs + i * strata_code_stride(op->n_cols),
+                                      op->ds + i * strata_scale_stride(op->n_cols), op->n_cols);
 }
 
 ROW_TASKS(rope_angles)

@@ -12,6 +12,18 @@ typedef int32_t ints16 __attribute__((vector_size(64), aligned(4)));
 typedef uint32_t words16 __attribute__((vector_size(64), aligned(4)));
 typedef uint16_t shorts16 __attribute__((vector_size(32), aligned(2)));
 typedef _Float16 halves16 __attribute__((vector_size(32), aligned(2)));
+typedef float floats8 __attribute__((vector_size(32), aligned(4)));
+typedef uint32_t words8 __attribute__((vector_size(32), aligned(4)));
+typedef uint32_t words4 __attribute__((vector_size(16), aligned(4)));
+typedef uint64_t longs4 __attribute__((vector_size(32), aligned(8)));
+typedef uint16_t shorts8 __attribute__((vector_size(16), aligned(2)));
+typedef _Float16 halves8 __attribute__((vector_size(16), aligned(2)));
+typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1)));
+typedef uint8_t bytes32 __attribute__((vector_size(32), aligned(1)));
+typedef int8_t chars16 __attribute__((vector_size(16), aligned(1)));
+typedef int8_t chars32 __attribute__((vector_size(32), aligned(1)));
+typedef int16_t codes16 __attribute__((vector_size(32), aligned(2)));
+typedef int16_t codes32 __attribute__((vector_size(64), aligned(2)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -158,24 +170,6 @@ INLINE floats16 load_bf16(const void *w, int64_t i) {
             for (int64_t r = 0; r < dots->n_w; r++)                                                         \
                 name##_some(dots->w + r * dots->row_bytes, dots->x + t * n_cols, n_cols, 1,                 \
                             dots->y + t * dots->y_stride + r, dots->y_stride);                              \
-    }
-
-/* Tiles of products of codes: `tile(dots, r, n_w, t, n_x)` makes those of n_w rows of weights from r on
- * with n_x rows of x from t on; the counts are constants, so that all sums stay in registers. */
-#define DOT_CODES(name, tile, many_w)                                                     \
-    static void name(const strata_dots *dots) {                                           \
-        int64_t t = 0;                                                                    \
-        for (; t + 4 <= dots->n_x; t += 4) {                                              \
-            int64_t r = 0;                                                                \
-            for (; r + (many_w) / 2 <= dots->n_w; r += (many_w) / 2)                      \
-                tile(dots, r, (many_w) / 2, t, 4);                                        \
-            for (; r < dots->n_w; r++) tile(dots, r, 1, t, 4);                            \
-        }                                                                                 \
-        for (; t < dots->n_x; t++) {                                                      \
-            int64_t r = 0;                                                                \
-            for (; r + (many_w) <= dots->n_w; r += (many_w)) tile(dots, r, many_w, t, 1); \
-            for (; r < dots->n_w; r++) tile(dots, r, 1, t, 1);                            \
-        }                                                                                 \
     }
 
 DOT_FLOATS(dot_f32, load_f32, 4)

@@ -81,14 +81,14 @@ typedef struct {
     int64_t n_rows, n_cols;
 } strata_rms_norm;
 
-/* Activations to codes of 14 bits in blocks of 32: x = scale * (128 * high + low), with high in
- * -127 .. 127 and low in -64 .. 63, so that no product of bytes overflows on any processor. With 8 bits
- * alone the outliers of small models' activations cost a KL divergence of 1e-2. */
+/* Activations to codes of 16 bits in blocks of 256: x = scale * code. With 8 bits the outliers of small
+ * models' activations cost a KL divergence of 3e-3 even with a scale for each 32; so it is under 1e-5.
+ * Codes of 16 columns lie in the order 0, 2, 1, 3 of each 64 (see codes.h), with zeros up to the next 64. */
 typedef struct {
     int32_t kind, reserved;
-    const float *x; /* [n_rows, n_cols] */
-    int8_t *qs;     /* [n_rows, 2, n_cols]: all high bytes of a row, then all low ones */
-    float *ds;      /* [n_rows, n_cols / 32, 2]: scale, scale * sum of the block's codes */
+    const float *x; /* [n_rows, n_cols], n_cols a multiple of 32 */
+    int16_t *qs;    /* [n_rows, strata_code_values(n_cols)] */
+    float *ds;      /* [n_rows, strata_code_floats(n_cols)]: of each block 16 sums of 16 values, then all scales */
     int64_t n_rows, n_cols;
 } strata_quantize;
 
@@ -97,8 +97,8 @@ typedef struct {
     int32_t kind, quant;
     const void *weight; /* blocks of [n_out, n_cols] */
     const float *x;     /* [n_rows, n_cols] */
-    const int8_t *qs;   /* [n_rows, 2, n_cols], or null: use x */
-    const float *ds;    /* [n_rows, n_cols / 32, 2] */
+    const int16_t *qs;  /* of strata_quantize, or null: use x */
+    const float *ds;    /* of strata_quantize */
     const float *bias;  /* [n_out], or null */
     float *y;           /* [n_rows, n_out] */
     float *scratch;     /* [n_threads, n_cols] */
@@ -212,6 +212,9 @@ STRATA_EXPORT const char *strata_stamp(void);
 STRATA_EXPORT int32_t strata_op_bytes(int32_t kind);
 /* 1 if a weight format can be read, 2 if it also has a product with activation codes, else 0. */
 STRATA_EXPORT int32_t strata_quant_support(int32_t level, int32_t quant);
+/* What strata_quantize writes for a row: 16-bit codes, and floats. */
+STRATA_EXPORT int64_t strata_code_values(int64_t n_cols);
+STRATA_EXPORT int64_t strata_code_floats(int64_t n_cols);
 /* Floats of scratch a thread needs for strata_attend. */
 STRATA_EXPORT int64_t strata_attend_scratch(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim);
 /* Starts n_threads - 1 threads (the caller is one of the team). Null when that fails. */

@@ -154,7 +154,7 @@ typedef struct {
     int32_t kind, quant;
     const void *weight;    /* blocks of [n_out, n_cols] of expert 0 */
     const float *x;        /* [n_picks, n_cols] */
-    const int8_t *qs;      /* as for strata_matmul, or null */
+    const int16_t *qs;     /* as for strata_matmul, or null */
     const float *ds;
     float *y;              /* [n_picks, n_out] */
     float *scratch;        /* [n_threads, n_cols] */

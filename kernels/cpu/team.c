@@ -229,7 +229,7 @@ int32_t strata_op_bytes(int32_t kind) {
 }
 
 int32_t strata_quant_support(int32_t level, int32_t quant) {
-    if (quant < 0 || quant >= STRATA_N_QUANTS || !strata_dequantizer(quant)) return 0;
+    if (quant < 0 || quant >= STRATA_N_QUANTS || !kernels_of(level)->dequantize[quant]) return 0;
     return kernels_of(level)->dot_codes[quant] ? 2 : 1;
 }
 

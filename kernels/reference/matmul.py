@@ -11,10 +11,11 @@ from kernels.reference.quants import dequantize
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 
-CODE_BLOCK = 32
-"""Activations that share a scale."""
-LARGEST_CODE = 127 * 128
-"""14 bits and a sign; the two bytes of a code are code = 128 * high + low."""
+CODE_BLOCK = 256
+"""Activations that share a scale; the last block of a row may be shorter."""
+LARGEST_CODE = 2**15 - 1
+SMALLEST = np.float32(1e-30)
+"""A block with nothing larger counts as zeros."""
 
 
 def quantize(x: F32) -> tuple[I32, F32]:
@@ -24,15 +25,17 @@ def quantize(x: F32) -> tuple[I32, F32]:
         Codes, and scale of each block: x is about scale * code.
 
     Shapes:
-        x: f32[n_rows, n_cols]; result: i32[n_rows, n_cols], f32[n_rows, n_cols / 32].
+        x: f32[n_rows, n_cols]; result: i32[n_rows, n_cols], f32[n_rows, ceil(n_cols / 256)].
     """
-    blocks = x.reshape(len(x), -1, CODE_BLOCK)
+    n_rows, n_cols = x.shape
+    blocks = np.pad(x, ((0, 0), (0, -n_cols % CODE_BLOCK))).reshape(n_rows, -1, CODE_BLOCK)
     largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    largest[largest < SMALLEST] = 0
     inverse = np.divide(
         np.float32(LARGEST_CODE), largest, out=np.zeros_like(largest), where=largest > 0
     )
-    codes = np.rint(blocks * inverse).astype(np.int32)
-    return codes.reshape(x.shape), (largest / np.float32(LARGEST_CODE))[..., 0]
+    codes = np.rint(blocks * inverse).astype(np.int32).reshape(n_rows, -1)
+    return codes[:, :n_cols], (largest / np.float32(LARGEST_CODE))[..., 0]
 
 
 def matmul(x: F32, weight: npt.NDArray[np.uint8], quant: QuantType, bias: F32 | None = None) -> F32:
@@ -56,5 +59,5 @@ def matmul_codes(
         as matmul.
     """
     codes, scales = quantize(x)
-    coded = codes.astype(np.float32) * np.repeat(scales, CODE_BLOCK, axis=-1)
-    return matmul(coded, weight, quant, bias)
+    spread = np.repeat(scales, CODE_BLOCK, axis=-1)[:, : x.shape[1]]
+    return matmul(codes.astype(np.float32) * spread, weight, quant, bias)

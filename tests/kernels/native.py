@@ -45,9 +45,10 @@ def rms_norm(team: Team, x: Array, weight: Array, epsilon: float) -> Array:
 
 
 def quantize(team: Team, x: Array) -> tuple[Array, Array]:
-    """Return codes i8[n_rows, 2, n_cols] and scales with sums f32[n_rows, n_cols / 32, 2]."""
-    qs = np.empty((x.shape[0], 2, x.shape[1]), np.int8)
-    ds = np.empty((x.shape[0], x.shape[1] // 32, 2), np.float32)
+    """Return codes and floats as strata_quantize writes them."""
+    n_values, n_floats = team.library.code_shape(x.shape[1])
+    qs = np.full((x.shape[0], n_values), 12345, np.int16)
+    ds = np.full((x.shape[0], n_floats), np.nan, np.float32)
     run(
         team,
         records.Quantize(x=at(x), qs=at(qs), ds=at(ds), n_rows=x.shape[0], n_cols=x.shape[1]),
