@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from engine.gguf.reader import GGUFModel
 from engine.models.spec import DeltaSpec, ModelSpec, RopeSpec
 from engine.models.weights import Weights, rows_of
 from engine.ops import (
@@ -214,15 +215,20 @@ class DeltaNet:
         inputs: DeltaInputs,
         spec: ModelSpec,
         *,
-        shape: DeltaShape,
         delta: DeltaSpec,
+        is_tiled: bool,
         states: StateMap,
         output_gate: OutputGate,
     ) -> None:
         """Take the tensors whose names begin with `at`, and room for the state."""
-        n_heads, head_dim = shape.n_value_heads, shape.head_dim
-        self._shape, self._epsilon, self._output_gate = shape, spec.norm_epsilon, output_gate
-        self._inputs = inputs
+        n_heads, head_dim = delta.n_value_heads, delta.head_dim
+        self._shape = DeltaShape(
+            n_key_heads=delta.n_key_heads,
+            n_value_heads=n_heads,
+            head_dim=head_dim,
+            is_tiled=is_tiled,
+        )
+        self._inputs, self._epsilon, self._output_gate = inputs, spec.norm_epsilon, output_gate
         taps = weights.values(at + "ssm_conv1d.weight", n_rows=delta.qkv_dim, n_cols=delta.n_taps)
         self._taps = weights.constant(at + "ssm_conv1d.weight", taps.T)
         self._rate = weights.vector(at + "ssm_a", n_heads)
@@ -322,3 +328,24 @@ class MixtureOfExperts:
             ops.gate(shared, ops.matmul(h, self._shared_gate))
             ops.add(y, shared)
         return y
+
+
+def take_ffn(weights: Weights, model: GGUFModel, spec: ModelSpec, *, layer: int) -> Part:
+    """Take the second part of a layer: experts with a shared one, or a dense part.
+
+    Raises:
+        GGUFFormatError: a key or tensor is missing or of another shape.
+    """
+    at, keys, arch = f"blk.{layer}.", model.metadata, spec.architecture
+    if not spec.n_experts:
+        return FeedForward(weights, at, d_model=spec.d_model, d_ff=spec.d_ff)
+    n_blocks = keys.get_int(f"{arch}.block_count")
+    widths = keys.get_per_layer(f"{arch}.expert_feed_forward_length", n_blocks)
+    return MixtureOfExperts(
+        weights,
+        at,
+        spec,
+        layer=layer,
+        d_ff=widths[layer],
+        shared_d_ff=keys.get_int(f"{arch}.expert_shared_feed_forward_length", 0, minimum=0),
+    )

@@ -1,7 +1,7 @@
 """Qwen3.5 and Qwen3.5 MoE: three layers in four are gated delta nets, the fourth attends, gated.
 
-Value heads lie in tiled order: head j uses key head j mod n_key_heads. A block behind the last layer
-that predicts further tokens is left unread.
+Value heads lie in tiled order: head j uses key head j mod n_key_heads. A block behind the last
+layer that predicts further tokens is left unread.
 
 Source:
     Qwen3.5 model card and the GGUF layout of `qwen35moe`; delta net: Yang et al. 2024.
@@ -18,12 +18,11 @@ from engine.models.layers import (
     Attention,
     DeltaInputs,
     DeltaNet,
-    FeedForward,
-    MixtureOfExperts,
     OutputGate,
     Part,
     StateMap,
     take_delta_inputs,
+    take_ffn,
 )
 from engine.models.spec import (
     DeltaSpec,
@@ -33,7 +32,6 @@ from engine.models.spec import (
     read_recurrent_layers,
 )
 from engine.models.weights import Weights
-from engine.ops import DeltaShape
 
 
 class Qwen35(Decoder):
@@ -87,13 +85,8 @@ class Qwen35(Decoder):
             at,
             cls._take_inputs(weights, at, delta, d_model=spec.d_model),
             spec,
-            shape=DeltaShape(
-                n_key_heads=delta.n_key_heads,
-                n_value_heads=delta.n_value_heads,
-                head_dim=delta.head_dim,
-                is_tiled=cls.is_tiled,
-            ),
             delta=delta,
+            is_tiled=cls.is_tiled,
             states=states,
             output_gate=OutputGate.SILU,
         )
@@ -101,24 +94,3 @@ class Qwen35(Decoder):
     @staticmethod
     def _take_inputs(weights: Weights, at: str, delta: DeltaSpec, *, d_model: int) -> DeltaInputs:
         return take_delta_inputs(weights, at, delta, d_model=d_model)
-
-
-def take_ffn(weights: Weights, model: GGUFModel, spec: ModelSpec, *, layer: int) -> Part:
-    """Take the second part of a layer: experts with a shared one, or a dense part.
-
-    Raises:
-        GGUFFormatError: a key or tensor is missing or of another shape.
-    """
-    at, keys, arch = f"blk.{layer}.", model.metadata, spec.architecture
-    if not spec.n_experts:
-        return FeedForward(weights, at, d_model=spec.d_model, d_ff=spec.d_ff)
-    n_blocks = keys.get_int(f"{arch}.block_count")
-    widths = keys.get_per_layer(f"{arch}.expert_feed_forward_length", n_blocks)
-    return MixtureOfExperts(
-        weights,
-        at,
-        spec,
-        layer=layer,
-        d_ff=widths[layer],
-        shared_d_ff=keys.get_int(f"{arch}.expert_shared_feed_forward_length", 0, minimum=0),
-    )

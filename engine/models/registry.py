@@ -10,6 +10,7 @@ from engine.gguf.reader import GGUFModel
 from engine.models.llama import Llama
 from engine.models.qwen3moe import Qwen3
 from engine.models.qwen3next import Qwen3Next
+from engine.models.qwen4exp import Qwen4Exp
 from engine.models.qwen35moe import Qwen35
 from engine.models.spec import ModelSpec
 from engine.ops import Batch, Ops, Rows, Weight
@@ -43,6 +44,7 @@ ARCHITECTURES: Mapping[str, type[Model]] = {
     "qwen35": Qwen35,
     "qwen35moe": Qwen35,
     "qwen3next": Qwen3Next,
+    "qwen4exp": Qwen4Exp,
 }
 """By `general.architecture`."""
 
