@@ -29,8 +29,8 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 DESCRIPTION = """\
-Sets up Strata Desktop in this folder and starts it. The first run downloads about 400 MB of
-packages and a 98 MB demo model; later runs start at once, and an interrupted run goes on where it
+Sets up Strata Desktop in this folder and starts it. The first run downloads about 220 MB of
+packages and a 93 MB demo model; later runs start at once, and an interrupted run goes on where it
 was."""
 
 EXAMPLES = """\
