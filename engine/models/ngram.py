@@ -45,7 +45,7 @@ class NgramEmbedding:
         ends = self._hashing.offsets.astype(object) + self._hashing.sizes.astype(object)
         if max(ends) > n_rows:
             raise GGUFFormatError(
-                f"the n-gram hash reaches row {max(ends) - 1} of {table!r}, which has {n_rows} rows.",
+                f"the n-gram hash reaches row {max(ends) - 1} of {table!r}, which has {n_rows}.",
                 path=keys.path,
             )
         width, joined = n_streams * spec.d_model, self._n_heads * row_dim

@@ -1,75 +1,24 @@
-"""Golden logits: Hugging Face transformers in float32 on the same files."""
+"""Logits for comparing with other programs: SmolLM2's golden ones, spans, refusals.
+
+The small golden models are run by tests/engine/models/test_goldens.py.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from engine.backend.logits import compute_logits
 from engine.errors import ConfigError, ContextLengthError, InvalidRequestError, ModelFileError
 from tests.builders import make_tiny_llama
-
-Array = npt.NDArray[Any]
-
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+from tests.engine.models.goldens import COMMITTED, divergence
 
 EXACT_LOGIT = 1e-3
 """Largest difference of a logit on the exact path."""
 DEFAULT_KL = 2e-3
 """Kullback-Leibler divergence of the last position on the default path, in nats."""
-
-
-def divergence(wanted: Array, had: Array) -> float:
-    """Return KL(wanted || had) of two rows of logits."""
-    logs = []
-    for row in (wanted, had):
-        wide = row.astype(np.float64) - row.max()
-        logs.append(wide - np.log(np.exp(wide).sum()))
-    return float((np.exp(logs[0]) * (logs[0] - logs[1])).sum())
-
-
-def check_exact(path: Path, golden: Any, prompt: str) -> None:
-    had = compute_logits(path, golden[f"{prompt}.ids"], is_exact=True, n_greedy=32)
-    assert np.abs(had["last_logits"] - golden[f"{prompt}.logits_last"]).max() < EXACT_LOGIT
-    assert np.array_equal(had["argmax"], golden[f"{prompt}.top_ids"][:, 0])
-    assert np.array_equal(had["greedy"], golden[f"{prompt}.greedy_ids"])
-
-
-def check_default(path: Path, golden: Any, prompt: str) -> None:
-    had = compute_logits(path, golden[f"{prompt}.ids"])
-    assert divergence(golden[f"{prompt}.logits_last"], had["last_logits"]) < DEFAULT_KL
-
-
-@pytest.mark.parametrize("prompt", ["short", "long"])
-def test_the_committed_llama_meets_its_golden_logits(prompt: str) -> None:
-    with np.load(GOLDEN / "llama-t-q8_0.npz") as golden:
-        check_exact(GOLDEN / "llama-t-q8_0.gguf", golden, prompt)
-        check_default(GOLDEN / "llama-t-q8_0.gguf", golden, prompt)
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize("prompt", ["short", "long"])
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("llama/llama-t-f32", "llama/llama-t-f32"),
-        ("llama/llama-t-f16", "llama/llama-t-f32"),
-        ("llama/llama-t-q8_0", "llama/llama-t-q8_0"),
-        ("llama/llama-q-q4_k_m", "llama/llama-q-q4_k_m"),
-        ("llama3/llama3-t-f32", "llama3/llama3-t-f32"),
-        ("llama3/llama3-t-bf16", "llama3/llama3-t-f32"),
-    ],
-)
-def test_small_llamas_meet_their_golden_logits(
-    shared_dir: Path, name: str, values: str, prompt: str
-) -> None:
-    with np.load(shared_dir / "golden" / f"{values}.npz") as golden:
-        check_exact(shared_dir / "golden" / f"{name}.gguf", golden, prompt)
-        check_default(shared_dir / "golden" / f"{name}.gguf", golden, prompt)
 
 
 @pytest.mark.shared
@@ -87,7 +36,7 @@ def test_smollm2_meets_its_golden_logits(shared_dir: Path, smollm2_path: Path, p
 
 
 def test_any_span_gives_the_same_bits() -> None:
-    path, ids = GOLDEN / "llama-t-q8_0.gguf", np.arange(70)
+    path, ids = COMMITTED / "llama-t-q8_0.gguf", np.arange(70)
     wanted = compute_logits(path, ids, n_greedy=4)
     for span_tokens in (1, 7, 64):
         had = compute_logits(path, ids, n_greedy=4, span_tokens=span_tokens)
@@ -96,7 +45,7 @@ def test_any_span_gives_the_same_bits() -> None:
 
 
 def test_greedy_tokens_are_those_of_the_longer_sequence() -> None:
-    path, ids = GOLDEN / "llama-t-q8_0.gguf", np.arange(20)
+    path, ids = COMMITTED / "llama-t-q8_0.gguf", np.arange(20)
     greedy = compute_logits(path, ids, n_greedy=6)["greedy"]
     longer = compute_logits(path, np.concatenate([ids, greedy]))
     assert np.array_equal(longer["argmax"][19:-1], greedy)
