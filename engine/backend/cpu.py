@@ -161,6 +161,7 @@ class CpuBackend:
                 self._states.apply(op)
             for span in plan.spans:
                 self._check_span(span)
+            _check_lanes(plan.spans)
             logits, _ = self._run_spans(plan.spans, wants_best=False)
             for save in plan.saves:
                 self._states.apply(save)
@@ -362,6 +363,14 @@ class CpuBackend:
                         LoadProgress(stage="Reading weights", done_bytes=done, total_bytes=total)
                     )
                     told = done
+
+
+def _check_lanes(spans: Sequence[Span]) -> None:
+    """Raise for two spans of the same lane: their order would not be the order of their rows."""
+    lanes = [span.lane for span in spans]
+    for lane in lanes:
+        if lanes.count(lane) > 1:
+            raise ValueError(f"lane {lane} has two spans.")
 
 
 def _index_sizes(spec: ModelSpec) -> dict[str, int]:
