@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -176,6 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     window.show()
     host.start()
     app.aboutToQuit.connect(window.end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: app.quit())
     status = app.exec()
     window.end()
     garbage.stop()

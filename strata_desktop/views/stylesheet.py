@@ -184,6 +184,7 @@ QScrollBar::handle {{ background: {c.border_strong}; border-radius: 3px; }}
 QScrollBar::handle:vertical {{ min-height: 32px; margin: 2px 3px 2px 2px; }}
 QScrollBar::handle:horizontal {{ min-width: 32px; margin: 2px 2px 3px 2px; }}
 QScrollBar::handle:hover {{ background: {c.text_faint}; }}
+QScrollBar::handle:disabled {{ background: transparent; }}
 QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}
 QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
 QProgressBar {{ background: {c.sunken}; border: none; border-radius: 3px; min-height: 6px;

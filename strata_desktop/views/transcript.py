@@ -47,7 +47,7 @@ class Transcript(QScrollArea):
         self._page.setProperty("role", "page")
         self._column = QVBoxLayout(self._page)
         self._column.setSpacing(SPACE.l)
-        self._column.addStretch()
+        self._column.addStretch(1)
         self.setWidget(self._page)
         self._page.installEventFilter(self)
         self._jump = IconButton("arrow-down", "Jump to the latest message", self, tint="text")
@@ -58,6 +58,7 @@ class Transcript(QScrollArea):
         bar = self.verticalScrollBar()
         bar.valueChanged.connect(self._on_scrolled)
         bar.rangeChanged.connect(self._on_range)
+        bar.setEnabled(False)
 
     @property
     def is_following(self) -> bool:
@@ -195,6 +196,8 @@ class Transcript(QScrollArea):
 
     def _on_range(self, _minimum: int, maximum: int) -> None:
         bar = self.verticalScrollBar()
+        # A disabled bar shows no handle: there is nothing to scroll.
+        bar.setEnabled(maximum > 0)
         if self._is_following:
             bar.setValue(maximum)
         elif self._keeps_place:

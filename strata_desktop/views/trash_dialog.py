@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QPushButton,
     QScrollArea,
+    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
@@ -21,6 +22,7 @@ from strata_desktop.viewmodels.store import TRASH_DAYS, TrashedItem
 from strata_desktop.views.theme import SPACE
 
 TEXT_PX = 330
+TITLE_PX = 110
 
 
 class TrashDialog(QDialog):
@@ -30,7 +32,7 @@ class TrashDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle("Recently deleted")
         self.setAccessibleName("Recently deleted")
-        self.resize(520, 440)
+        self.resize(560, 440)
         self._model = model
         title = QLabel("Recently deleted")
         title.setProperty("role", "title")
@@ -40,6 +42,7 @@ class TrashDialog(QDialog):
         self._area = QScrollArea()
         self._area.setWidgetResizable(True)
         self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         close = QPushButton("Close")
         close.setAccessibleName("Close")
         close.clicked.connect(self.accept)
@@ -81,14 +84,16 @@ class TrashDialog(QDialog):
         kind = "Chat"
         if n_messages:
             kind = "Message" if n_messages == 1 else f"{n_messages} messages"
-            kind += " of " + metrics.elidedText(
-                f"“{item.title}”", Qt.TextElideMode.ElideRight, TEXT_PX // 2
-            )
-        about = QLabel(f"{kind} · {day}")
+            title_text = metrics.elidedText(item.title, Qt.TextElideMode.ElideRight, TITLE_PX)
+            kind += f" of “{title_text}”"
+        about = QLabel(f"{day} · {kind}")
         about.setProperty("role", "caption")
         button = QPushButton("Restore")
         button.setAccessibleName(f"Restore {shown}")
         button.clicked.connect(lambda: self._restore(item))
+        for label in (title, about):
+            # Cut off at the card's edge rather than push the button out.
+            label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         texts = QVBoxLayout()
         texts.setSpacing(2)
         texts.addWidget(title)

@@ -83,6 +83,20 @@ def test_enter_sends_and_the_answer_appears(qtbot: QtBot, page: ChatPage) -> Non
     assert page._title.text() == "hello world"
 
 
+def test_a_bubble_is_as_small_as_its_text(qtbot: QtBot, page: ChatPage) -> None:
+    say(qtbot, page, "hello world")
+    qtbot.wait(30)
+    text = views(page)[0]._body
+    assert text.parentWidget().height() < 50
+    assert text.parentWidget().width() < 160
+    assert text.height() >= text.document().size().height()
+    say(qtbot, page, "long words " * 60)
+    qtbot.wait(30)
+    text = views(page)[2]._body
+    assert text.parentWidget().width() <= page.transcript.viewport().width() - 72
+    assert text.height() >= text.document().size().height() > 60
+
+
 def test_shift_enter_begins_a_line(qtbot: QtBot, page: ChatPage) -> None:
     edit = page.composer.edit
     one_line = edit.height()
