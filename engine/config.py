@@ -55,17 +55,29 @@ class SchedulerConfig:
         span_tokens: prompt tokens read in one step at most (`--span`).
         max_yields: how often one long read gives way to shorter ones.
         max_waiting: requests that may wait for a lane; one more is refused.
+        max_snapshots: recurrent states kept at most, of models that have one.
+        snapshot_bytes: RAM they take at most.
         is_checking: verify `free + held = total` and every table after each step.
     """
 
     span_tokens: int = 256
     max_yields: int = 2
     max_waiting: int = 512
+    max_snapshots: int = 64
+    snapshot_bytes: int = 2 * 2**30
     is_checking: bool = False
 
     def __post_init__(self) -> None:
         if self.span_tokens < 1:
             raise ConfigError(f"--span must be 1 or more, got {self.span_tokens}.")
+        if self.max_snapshots < 0:
+            raise ConfigError(f"max_snapshots must be 0 or more, got {self.max_snapshots}.")
+        if self.snapshot_bytes < 0:
+            raise ConfigError(f"snapshot_bytes must be 0 or more, got {self.snapshot_bytes}.")
+
+    def n_snapshots(self, state_bytes: int) -> int | None:
+        """Snapshots of `state_bytes` kept at most; None for a model without recurrent state."""
+        return min(self.max_snapshots, self.snapshot_bytes // state_bytes) if state_bytes else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

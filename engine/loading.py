@@ -134,6 +134,7 @@ def open_loaded(
             config.scheduler,
             text=TokenizerText(tokenizer),
             bytes_per_cell=backend.kv_bytes_per_cell,
+            state_bytes=backend.state_bytes_per_lane,
         )
         loop = EngineLoop(scheduler, backend, is_checking=config.scheduler.is_checking)
         loop.start()

@@ -27,6 +27,7 @@ class SessionHolding:
         n_prompt_tokens: prompt tokens of the running request, 0 if idle.
         n_completion_tokens: generated so far by the running request.
         tokens_per_s: decode speed of the running (or last) request.
+        n_snapshots: kept recurrent states it can be taken up at, shared ones included.
     """
 
     id: str
@@ -42,6 +43,7 @@ class SessionHolding:
     n_prompt_tokens: int
     n_completion_tokens: int
     tokens_per_s: float
+    n_snapshots: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +86,23 @@ class KvPoolSnapshot:
     backing: str
     chunks: tuple[ChunkHolding, ...]
     sessions: tuple[SessionHolding, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateSnapshot:
+    """Recurrent states kept in RAM beside those in the lanes; all 0 for models without one.
+
+    Attributes:
+        count: kept now, shared ones counted once.
+        limit: kept at most.
+        bytes: of all kept now.
+        bytes_each: of one, and of the state of a lane.
+    """
+
+    count: int = 0
+    limit: int = 0
+    bytes: int = 0
+    bytes_each: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,12 +154,14 @@ class EngineSnapshot:
         requests: counts of requests.
         work: counts of work.
         is_busy: whether a request runs or waits.
+        states: kept recurrent states.
     """
 
     kv_pool: KvPoolSnapshot
     requests: RequestCounts
     work: WorkCounts
     is_busy: bool
+    states: StateSnapshot = StateSnapshot()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

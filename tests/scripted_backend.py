@@ -2,7 +2,8 @@
 
 It keeps the token id of every cell in chunk storage and makes the logits of a position from a hash
 of ALL cells 0..p of the lane, read back through the chunk tables. So a wrong table, a missing copy
-or an overwritten cell changes the text, as it would with a model.
+or an overwritten cell changes the text, as it would with a model. The recurrent variant also rolls
+a hash over the tokens its lane has taken in, as a state that cannot go back.
 """
 
 from __future__ import annotations
@@ -16,8 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import DeviceError
 from engine.memory.chunks import PoolShape
-from engine.step import LaneId, Logits, StepPlan, StepResult
+from engine.step import (
+    DropState,
+    LaneId,
+    LoadState,
+    Logits,
+    SaveState,
+    SnapshotId,
+    Span,
+    StateOp,
+    StepPlan,
+    StepResult,
+    SwapState,
+)
 
 EMPTY = -1
 """Id in cells never written."""
@@ -31,6 +45,22 @@ class ScriptedSpec:
     n_layers: int = 1
     context_tokens: int = 256
     architecture: str = "scripted"
+    has_recurrent_state: bool = False
+
+
+@dataclass(frozen=True)
+class RollingState:
+    """A recurrent state: what it has taken in as a hash, and how many tokens that were."""
+
+    digest: bytes = b""
+    n_tokens: int = 0
+
+    def after(self, ids: npt.NDArray[np.int32]) -> RollingState:
+        """The state after some more tokens, the same however they are cut into spans."""
+        digest = self.digest
+        for one in ids.tolist():
+            digest = hashlib.blake2b(digest + one.to_bytes(4, "little"), digest_size=16).digest()
+        return RollingState(digest, self.n_tokens + len(ids))
 
 
 class ScriptedBackend:
@@ -42,6 +72,10 @@ class ScriptedBackend:
         delay_s: time each step takes at least.
         next_id: what a lane says after the ids it has read back; None = drawn from their hash.
         before_step: called with every plan before it is run (a gate, or a fault to raise).
+
+    Attributes:
+        snapshots: recurrent states kept now, by name.
+        most_snapshots: kept at any time.
     """
 
     name = "scripted"
@@ -56,10 +90,16 @@ class ScriptedBackend:
         next_id: Callable[[npt.NDArray[np.int32]], int] | None = None,
         before_step: Callable[[StepPlan], None] | None = None,
         kv_bytes_per_cell: int = 4,
+        state_bytes_per_lane: int = 100,
     ) -> None:
         self.spec = spec
         self.shape = shape
         self.kv_bytes_per_cell = kv_bytes_per_cell
+        self.has_state = getattr(spec, "has_recurrent_state", False)
+        self.state_bytes_per_lane = state_bytes_per_lane if self.has_state else 0
+        self.states = [RollingState()] * shape.n_lanes
+        self.snapshots: dict[SnapshotId, RollingState] = {}
+        self.most_snapshots = 0
         self.plans: list[StepPlan] = []
         self.is_closed = False
         self._delay_s = delay_s
@@ -85,13 +125,21 @@ class ScriptedBackend:
             raise ValueError(f"step {plan.step_id} has tables, but there is no pool")
         for lane, table in plan.tables.items():
             self._tables[lane] = table
+        if self.has_state:
+            for op in plan.state_ops:
+                self._apply(op)
+        logits: dict[LaneId, Logits] = {}
         for span in plan.spans:
             self._write(span.lane, span.start, span.ids)
-        logits: dict[LaneId, Logits] = {
-            span.lane: self._logits(self.read(span.lane, span.stop))
-            for span in plan.spans
-            if span.wants_logits
-        }
+            if self.has_state:
+                self._take_in(span)
+        for span in plan.spans:
+            if span.wants_logits:
+                digest = self.states[span.lane].digest if self.has_state else b""
+                logits[span.lane] = self._logits(self.read(span.lane, span.stop), digest)
+        if self.has_state:
+            for save in plan.saves:
+                self._apply(save)
         if self._delay_s:
             time.sleep(self._delay_s)
         return StepResult(
@@ -114,13 +162,33 @@ class ScriptedBackend:
         chunks = self._tables[lane][positions // self.shape.chunk_cells]
         self._cells[chunks, positions % self.shape.chunk_cells] = ids
 
-    def _logits(self, ids: npt.NDArray[np.int32]) -> Logits:
+    def _apply(self, op: StateOp) -> None:
+        match op:
+            case SaveState(lane=lane, snapshot=name):
+                if name in self.snapshots:
+                    raise DeviceError(f"snapshot {name} is there already")
+                self.snapshots[name] = self.states[lane]
+            case LoadState(snapshot=name, lane=lane):
+                self.states[lane] = self.snapshots[name]
+            case DropState(snapshot=name):
+                del self.snapshots[name]
+            case SwapState(lane_a=a, lane_b=b):
+                self.states[a], self.states[b] = self.states[b], self.states[a]
+        self.most_snapshots = max(self.most_snapshots, len(self.snapshots))
+
+    def _take_in(self, span: Span) -> None:
+        state = RollingState() if span.start == 0 else self.states[span.lane]
+        if state.n_tokens != span.start:
+            raise DeviceError(f"lane {span.lane} stands at {state.n_tokens}, not at {span.start}")
+        self.states[span.lane] = state.after(span.ids)
+
+    def _logits(self, ids: npt.NDArray[np.int32], state: bytes) -> Logits:
         n_vocab = int(self.spec.n_vocab)
         if self._next_id is not None:
             logits = np.zeros(n_vocab, np.float32)
             logits[self._next_id(ids)] = 20.0
             return logits
-        digest = hashlib.blake2b(ids.tobytes(), digest_size=8).digest()
+        digest = hashlib.blake2b(ids.tobytes() + state, digest_size=8).digest()
         draw = np.random.default_rng(int.from_bytes(digest, "little"))
         return draw.standard_normal(n_vocab, np.float32)
 

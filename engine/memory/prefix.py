@@ -45,6 +45,7 @@ class KnownTokens:
         tokens: i32[n_tokens], ids whose K/V is known.
         is_idle: whether no request runs in it, so that it may be rewound.
         last_used: counts up with every request that ends; the larger was used later.
+        stops: positions it can be taken up at, ascending; None = any (no recurrent state).
     """
 
     number: int
@@ -52,6 +53,18 @@ class KnownTokens:
     tokens: npt.NDArray[np.int32]
     is_idle: bool
     last_used: int
+    stops: tuple[int, ...] | None = None
+
+    def usable_for(self, prompt_ids: npt.NDArray[np.int32]) -> int:
+        """How long a start of a prompt is known here and can be taken up.
+
+        With stops it leaves the prompt's last token to compute; without, it may be all of it.
+        """
+        n_common = common_prefix(prompt_ids, self.tokens)
+        if self.stops is None:
+            return n_common
+        n_most = min(n_common, len(prompt_ids) - 1)
+        return max((stop for stop in self.stops if stop <= n_most), default=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,12 +101,19 @@ def common_prefix(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> int:
     return n
 
 
-def reusable_by_fork(n_common: int, shape: PoolShape) -> int:
+def reusable_by_fork(n_common: int, shape: PoolShape, *, is_exact: bool = False) -> int:
     """Cells a new session can take over from one with `n_common` common tokens.
 
     Whole chunks are shared; the started one behind them is worth a copy from
     `MIN_COPIED_CELLS` on.
+
+    Args:
+        n_common: common tokens.
+        shape: sizes of the pool.
+        is_exact: the new session can be taken up after `n_common` tokens only: all or nothing.
     """
+    if is_exact:
+        return n_common if n_common >= MIN_COPIED_CELLS else 0
     n_started = n_common % shape.chunk_cells
     return n_common if n_started >= MIN_COPIED_CELLS else n_common - n_started
 
@@ -115,6 +135,7 @@ def choose_session(
         than 2 saves;
      4. nothing.
     Among equals the one used last wins, then the older one. Without a pool there are no forks.
+    Where sessions can be taken up at some positions only, a prefix counts up to the last of them.
 
     Args:
         prompt_ids: i32[n_prompt], at least one.
@@ -126,7 +147,7 @@ def choose_session(
         The choice; at least the last prompt token is always left to compute.
     """
     n_limit = len(prompt_ids) - 1
-    shared = [(session, common_prefix(prompt_ids, session.tokens)) for session in sessions]
+    shared = [(session, session.usable_for(prompt_ids)) for session in sessions]
     ranked = sorted(
         ((session, n_common) for session, n_common in shared if n_common > 0),
         key=lambda pair: (-pair[1], -pair[0].last_used, pair[0].number),
@@ -146,7 +167,8 @@ def choose_session(
             break
     if shape.is_pooled and ranked:
         source, n_common = ranked[0]
-        n_reused = reusable_by_fork(min(n_common, n_limit), shape)
+        is_exact = source.stops is not None
+        n_reused = reusable_by_fork(min(n_common, n_limit), shape, is_exact=is_exact)
         if n_reused > kept.n_reused:
             return Choice(use=Use.FORK, number=source.number, n_reused=n_reused)
     return kept

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from engine.memory.prefix import Use
+from engine.memory.snapshots import plan_marks
 from engine.scheduler.entry import Entry, enter, plan_entry
 from engine.scheduler.policy import lane_yields
 from engine.scheduler.request import OpenRequest, Phase
@@ -62,6 +63,7 @@ class Admission:
             one = self._waiting.pop(0)
             if one.session is not None:
                 self._rows.bring_to_lane(one.session)
+                self._rows.states.restore(one.session)
                 one.phase = Phase.READING
             elif (entry := self._plan(one)) is not None:
                 self._enter(one, entry)
@@ -91,7 +93,9 @@ class Admission:
         """Put a waiting request in the lane of a reader, if that can be; else change nothing."""
         assert reader.session is not None
         if one.session is not None:
-            self._rows.exchange(reader.session, one.session)
+            if not self._rows.exchange(reader.session, one.session):
+                return False
+            self._rows.states.restore(one.session)
             one.phase = Phase.READING
             self._waiting.remove(one)
             return True
@@ -99,7 +103,8 @@ class Admission:
         if entry is None:
             return False
         if entry.use is Use.CONTINUE and entry.source is not None:
-            self._rows.exchange(reader.session, entry.source)
+            if not self._rows.exchange(reader.session, entry.source):
+                return False
         elif not self._rows.park(reader.session, keep=entry.source):
             return False
         entry = self._plan(one)
@@ -117,4 +122,11 @@ class Admission:
     def _enter(self, one: OpenRequest, entry: Entry) -> None:
         one.session = enter(self._rows, entry, key=one.request.session_key)
         one.n_cached = one.session.n_tokens
+        if self._rows.states.shelf.limit:
+            one.marks = plan_marks(
+                one.request.marks,
+                n_prompt=one.n_prompt,
+                n_known=one.n_cached,
+                common=entry.common,
+            )
         one.phase = Phase.READING

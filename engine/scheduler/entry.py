@@ -24,6 +24,7 @@ from engine.memory.prefix import (
     choose_session,
     common_prefix,
 )
+from engine.memory.snapshots import Mark
 from engine.scheduler.rows import SessionRows
 from engine.scheduler.session import Session
 from engine.step import CellCopy, ChunkId
@@ -39,6 +40,8 @@ class Entry:
         n_reused: prompt tokens that need no reading.
         n_cells: cells to reserve.
         evicted: numbers of the idle sessions that give way first.
+        common: the longest start that any session knows, if that start must be read again for
+            want of a recurrent state; a state kept there would have saved it.
     """
 
     use: Use
@@ -46,6 +49,7 @@ class Entry:
     n_reused: int
     n_cells: int
     evicted: tuple[int, ...] = ()
+    common: Mark | None = None
 
 
 def plan_entry(
@@ -63,16 +67,20 @@ def plan_entry(
         The way in, or None when the pool cannot hold it even if every idle session gave way.
     """
     sessions = {session.number: session for session in rows.sessions}
-    choice = choose_session(
-        prompt_ids, (_known(one) for one in sessions.values()), key=key, shape=rows.shape
-    )
+    known = [_known(rows, one) for one in sessions.values()]
+    choice = choose_session(prompt_ids, known, key=key, shape=rows.shape)
     source = None if choice.number is None else sessions[choice.number]
     use, n_reused = choice.use, choice.n_reused
+    if not rows.shape.is_pooled and source is None and rows.empty_lane() is None:
+        source = rows.idle()[0]
+        n_reused = min(_known(rows, source).usable_for(prompt_ids), len(prompt_ids) - 1)
+    is_fork = use is not Use.CONTINUE
+    if source is not None and is_fork and not rows.states.can_fork(source, n_reused):
+        use, n_reused = Use.NEW, 0
+        source = None if rows.shape.is_pooled else source
+    common = _common(rows, prompt_ids, use=use)
     if not rows.shape.is_pooled:
-        if source is None and rows.empty_lane() is None:
-            source = rows.idle()[0]
-            n_reused = min(common_prefix(prompt_ids, source.tokens), len(prompt_ids) - 1)
-        return Entry(use=use, source=source, n_reused=n_reused, n_cells=n_cells)
+        return Entry(use=use, source=source, n_reused=n_reused, n_cells=n_cells, common=common)
     if use is Use.FORK and source is not None and not rows.can_stay(source):
         use = Use.CONTINUE
     holders = rows.tables.holders()
@@ -95,7 +103,14 @@ def plan_entry(
     )
     if evicted is None:
         return None
-    return Entry(use=use, source=source, n_reused=n_reused, n_cells=n_cells, evicted=evicted)
+    return Entry(
+        use=use,
+        source=source,
+        n_reused=n_reused,
+        n_cells=n_cells,
+        evicted=evicted,
+        common=common,
+    )
 
 
 def enter(rows: SessionRows, entry: Entry, *, key: str) -> Session:
@@ -107,7 +122,8 @@ def enter(rows: SessionRows, entry: Entry, *, key: str) -> Session:
         key: the client's name of the conversation, or "".
 
     Returns:
-        The session, busy and in a lane, knowing `n_reused` tokens and holding `n_cells`.
+        The session, busy and in a lane, knowing `n_reused` tokens and holding `n_cells`; its
+        recurrent state stands there.
     """
     source = entry.source
     last = None
@@ -120,17 +136,21 @@ def enter(rows: SessionRows, entry: Entry, *, key: str) -> Session:
     if entry.use is Use.CONTINUE and source is not None:
         session = source
         session.is_busy = True
-        rows.bring_to_lane(session)
+        if entry.n_reused == session.n_tokens:
+            rows.states.keep_turn(session)
         copy = _rewind(rows, session, entry.n_reused)
+        rows.bring_to_lane(session)
         session.key = key or session.key
     else:
         tokens = np.empty(0, np.int32)
         if source is not None:
             tokens = source.tokens[: entry.n_reused].copy()
+            rows.states.begin_fork(source, entry.n_reused)
             if not rows.shape.is_pooled:
                 rows.evict(source)
         session = rows.make(rows.clear_lane(keep=source), key=key)
         session.append(tokens)
+        rows.states.end_fork(session)
         copy = None if source is None else _share(rows, source, session)
     if last is not None:
         rows.evict(last)
@@ -141,16 +161,27 @@ def enter(rows: SessionRows, entry: Entry, *, key: str) -> Session:
         target = rows.tables.chunks(session.row)[session.n_tokens // rows.shape.chunk_cells]
         if chunk != target:  # else it was freed and taken again, and holds the cells already
             rows.copies.append(CellCopy(source=chunk, target=target, n_cells=n_cells))
+    rows.states.restore(session)
     return session
 
 
-def _known(session: Session) -> KnownTokens:
+def _common(rows: SessionRows, prompt_ids: npt.NDArray[np.int32], *, use: Use) -> Mark | None:
+    """The longest start of the prompt that any session knows, where it takes a state to use it."""
+    if not rows.states.is_needed:
+        return None
+    n_most = max((common_prefix(prompt_ids, one.tokens) for one in rows.sessions), default=0)
+    n_tokens = min(n_most, len(prompt_ids) - 1)
+    return Mark(n_tokens=n_tokens, is_root=use is not Use.CONTINUE)
+
+
+def _known(rows: SessionRows, session: Session) -> KnownTokens:
     return KnownTokens(
         number=session.number,
         key=session.key,
         tokens=session.tokens,
         is_idle=not session.is_busy,
         last_used=session.last_used,
+        stops=rows.states.stops(session),
     )
 
 
@@ -163,8 +194,13 @@ def _is_shared_at(rows: SessionRows, session: Session, n_tokens: int) -> bool:
 
 
 def _rewindable(rows: SessionRows, session: Session, n_tokens: int) -> int:
-    """Tokens worth keeping: a short start of a shared chunk is read again, not copied."""
+    """Tokens worth keeping: a short start of a shared chunk is read again, not copied.
+
+    A recurrent state cannot go back to the start of the chunk, so there it is copied.
+    """
     n_started = n_tokens % rows.shape.chunk_cells
+    if rows.states.is_needed:
+        return n_tokens
     if n_started < MIN_COPIED_CELLS and _is_shared_at(rows, session, n_tokens):
         return n_tokens - n_started
     return n_tokens
@@ -185,7 +221,7 @@ def _rewind(rows: SessionRows, session: Session, n_tokens: int) -> tuple[ChunkId
         copy = rows.tables.chunks(session.row)[n_whole], n_started
     n_kept = _n_kept(rows, session, n_tokens)
     rows.tables.shrink(session.row, n_kept * rows.shape.chunk_cells)
-    session.rewind(n_tokens)
+    rows.rewind(session, n_tokens)
     return copy
 
 

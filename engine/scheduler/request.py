@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InvalidRequestError
+from engine.memory.snapshots import Mark
 from engine.sampling import Sampler, SamplingParams
 from engine.scheduler.session import Session
-from engine.step import TokenId, Usage
+from engine.step import EventKind, FinishReason, TokenEvent, TokenId, Usage
 
 
 class Assembler(Protocol):
@@ -59,6 +60,8 @@ class GenerateRequest:
         stop: strings that end the answer and are not part of it.
         session_key: the client's own name of the conversation, or "".
         ignores_end: generate on past end tokens (for measurements).
+        marks: positions where messages of the prompt end, ascending; a recurrent state is worth
+            keeping there.
     """
 
     request_id: str
@@ -68,6 +71,7 @@ class GenerateRequest:
     stop: tuple[str, ...] = ()
     session_key: str = ""
     ignores_end: bool = False
+    marks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.prompt_ids.dtype != np.int32 or self.prompt_ids.ndim != 1:
@@ -112,6 +116,7 @@ class OpenRequest:
         n_cached: prompt tokens that needed no reading.
         n_written: tokens generated.
         n_yields: how often its read gave way.
+        marks: where its read stops to keep the recurrent state.
         first_span_s, first_token_s, last_token_s: when these happened, None = not yet.
     """
 
@@ -126,6 +131,7 @@ class OpenRequest:
     n_cached: int = 0
     n_written: int = 0
     n_yields: int = 0
+    marks: tuple[Mark, ...] = ()
     first_span_s: float | None = field(default=None)
     first_token_s: float | None = field(default=None)
     last_token_s: float | None = field(default=None)
@@ -148,6 +154,38 @@ class OpenRequest:
             return 0.0
         elapsed_s = self.last_token_s - self.first_token_s
         return (self.n_written - 1) / elapsed_s if elapsed_s > 0 else 0.0
+
+    def next_stop(self, span_tokens: int) -> int:
+        """Where the next span of its read ends: a mark, or `span_tokens` further at most."""
+        n_known = self.n_prompt - self.n_left
+        ends = [mark.n_tokens for mark in self.marks if mark.n_tokens > n_known]
+        return min([*ends, n_known + span_tokens, self.n_prompt])
+
+    def mark_at(self, n_tokens: int) -> Mark | None:
+        """The mark at exactly that position."""
+        return next((mark for mark in self.marks if mark.n_tokens == n_tokens), None)
+
+    def event(
+        self,
+        kind: EventKind,
+        *,
+        now_s: float,
+        token_id: int | None = None,
+        text: str = "",
+        finish: FinishReason | None = None,
+        error: Exception | None = None,
+    ) -> TokenEvent:
+        """What happened to it now, with its counts so far."""
+        return TokenEvent(
+            kind=kind,
+            request_id=self.request.request_id,
+            usage=self.usage(now_s),
+            token_id=token_id,
+            text=text,
+            n_read=self.n_prompt - self.n_left,
+            finish=finish,
+            error=error,
+        )
 
     def usage(self, now_s: float) -> Usage:
         """Counts and times so far."""

@@ -17,22 +17,29 @@ from engine.memory.chunks import ChunkTables, IdentityTables, PoolShape, Table, 
 from engine.memory.eviction import Candidate, Rank, plan_eviction
 from engine.memory.prefix import MIN_COPIED_CELLS
 from engine.scheduler.session import Session
+from engine.scheduler.states import SessionStates
 from engine.step import CellCopy, LaneId
 
 
 class SessionRows:
     """All sessions, the rows they live in and the chunks they hold.
 
+    Args:
+        shape: sizes of the pool.
+        n_snapshots: recurrent states kept at most; None = the model has none.
+
     Attributes:
         shape: sizes of the pool.
         tables: chunks of each row.
+        states: where recurrent states stand.
         copies: cells to be copied before the next spans.
         n_swaps: table swaps so far.
         n_evictions: idle conversations that gave way so far.
     """
 
-    def __init__(self, shape: PoolShape) -> None:
+    def __init__(self, shape: PoolShape, *, n_snapshots: int | None = None) -> None:
         self.shape = shape
+        self.states = SessionStates(n_snapshots, on_stranded=self._cut_to_last_stop)
         self._pool = ChunkTables(shape) if shape.is_pooled else None
         self.tables: Tables = self._pool if self._pool is not None else IdentityTables(shape)
         self.copies: list[CellCopy] = []
@@ -106,6 +113,7 @@ class SessionRows:
         session = Session(self._n_made, key=key, row=row)
         session.is_busy = True
         self._rows[row] = session
+        self.states.open(session)
         return session
 
     def bring_to_lane(self, session: Session) -> None:
@@ -114,7 +122,9 @@ class SessionRows:
             return
         row = self.empty_lane()
         if row is None:
-            row = next(one.row for one in self.idle() if one.row < self.shape.n_lanes)
+            longest = next(one for one in self.idle() if one.row < self.shape.n_lanes)
+            row = longest.row
+            self._leave_lane(longest)
         self._swap(session.row, row)
 
     def clear_lane(self, *, keep: Session | None) -> int:
@@ -135,7 +145,8 @@ class SessionRows:
             if row < self.shape.n_lanes:
                 return row
         lane = longest.row
-        self._swap(lane, row)
+        if self._leave_lane(longest):
+            self._swap(lane, row)
         return lane
 
     def park(self, session: Session, *, keep: Session | None) -> bool:
@@ -146,7 +157,7 @@ class SessionRows:
             keep: must not be the one that goes.
 
         Returns:
-            Whether there was a parking row.
+            Whether there was a parking row, and room for its recurrent state.
         """
         row = self._empty_row(self.shape.n_lanes, self.shape.n_rows)
         if row is None:
@@ -154,13 +165,31 @@ class SessionRows:
             if not idle:
                 return False
             row = idle[0].row
-            self.evict(idle[0])
+        if not self.states.save(session):
+            return False
+        in_row = self._rows[row]
+        if in_row is not None:
+            self.evict(in_row)
         self._swap(session.row, row)
         return True
 
-    def exchange(self, session: Session, parked: Session) -> None:
-        """Let a parked session take the lane of another, which is parked in its stead."""
-        self._swap(session.row, parked.row)
+    def exchange(self, session: Session, parked: Session) -> bool:
+        """Let a parked session take the lane of another, which is parked in its stead.
+
+        Returns:
+            Whether there was room for the recurrent state of the other. It may be the parked
+            one's that gave way; then the lane is empty or the parked one is cut back.
+        """
+        row = parked.row
+        if not self.states.save(session):
+            return False
+        self._swap(session.row, row)
+        return True
+
+    def rewind(self, session: Session, n_tokens: int) -> None:
+        """Let a session forget all but the first tokens; its chunks are the caller's."""
+        session.rewind(n_tokens)
+        self.states.cut(session)
 
     def share(self, source: Session, session: Session, n_chunks: int) -> None:
         """Let a session that holds nothing hold the first, full chunks of another too."""
@@ -196,12 +225,23 @@ class SessionRows:
                 self.evict(one)
         return self.tables.reserve(session.row, cells)
 
-    def end_use(self, session: Session, *, now_s: float) -> None:
-        """Make a session idle: it keeps what it knows and gives back what it only reserved."""
+    def end_use(self, session: Session, *, now_s: float, is_ahead: bool = False) -> None:
+        """Make a session idle: it keeps what it knows and gives back what it only reserved.
+
+        Args:
+            session: busy so far.
+            now_s: the time.
+            is_ahead: a span of it is being computed that it will never know of, so that the
+                recurrent state of its lane is no longer its own.
+        """
         self._n_ended += 1
         session.is_busy = False
         session.last_used = self._n_ended
         session.idle_since_s = now_s
+        if is_ahead:
+            session.is_live = False
+            self.states.cut(session)
+            self.rewind(session, self.states.last_stop(session))
         if session.n_tokens == 0:
             self._drop(session)
         else:
@@ -255,6 +295,7 @@ class SessionRows:
                 write into a chunk that another holds.
         """
         self.tables.check()
+        self.states.check()
         holders = self.tables.holders()
         for row, session in enumerate(self._rows):
             held = self.tables.chunks(row)
@@ -262,6 +303,7 @@ class SessionRows:
                 assert not held, f"empty row {row} holds {held}"
                 continue
             assert session.row == row, f"session {session.id} is in row {row}, not {session.row}"
+            assert not session.is_live or row < self.shape.n_lanes, f"{session.id} lives parked"
             n_known = self.shape.n_chunks_for(session.n_tokens)
             assert n_known <= len(held), f"session {session.id} knows more than it holds"
             writable = held[session.n_tokens // self.shape.chunk_cells :]
@@ -276,6 +318,27 @@ class SessionRows:
     def _drop(self, session: Session) -> None:
         self.tables.release(session.row)
         self._rows[session.row] = None
+        self.states.close(session)
+
+    def _leave_lane(self, session: Session) -> bool:
+        """Keep the state of an idle session that loses its lane; without room it is cut back.
+
+        Returns:
+            Whether there is anything left of it.
+        """
+        if not self.states.save(session):
+            session.is_live = False
+            self._cut_to_last_stop(session)
+        return self._rows[session.row] is session
+
+    def _cut_to_last_stop(self, session: Session) -> None:
+        """Cut an idle session back to where it can be taken up, or drop it."""
+        n_tokens = self.states.last_stop(session)
+        if n_tokens == 0:
+            self.evict(session)
+        else:
+            self.rewind(session, n_tokens)
+            self.tables.shrink(session.row, n_tokens)
 
     def _swap(self, row_a: int, row_b: int) -> None:
         assert self._pool is not None, "without a pool nothing moves"
@@ -285,4 +348,5 @@ class SessionRows:
             session = self._rows[row]
             if session is not None:
                 session.row = row
+                session.is_live = False  # a state stays in its lane
         self.n_swaps += 1

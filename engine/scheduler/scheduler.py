@@ -28,13 +28,14 @@ from engine.scheduler.policy import choose_reader, overtaken
 from engine.scheduler.request import GenerateRequest, OpenRequest, Phase, TextFactory
 from engine.scheduler.rows import SessionRows
 from engine.scheduler.session import Session
-from engine.scheduler.snapshot import pool_snapshot
+from engine.scheduler.snapshot import pool_snapshot, state_snapshot
 from engine.stats import EngineSnapshot
 from engine.step import (
     EventKind,
     FinishReason,
     LaneId,
     Logits,
+    SaveState,
     Span,
     StepPlan,
     StepResult,
@@ -53,6 +54,7 @@ class Scheduler:
         config: how a step is filled.
         text: end tokens and assemblers of the model's tokenizer.
         bytes_per_cell: K and V of all layers, for the snapshot.
+        state_bytes: recurrent state of a lane; 0 = the model has none.
         backing: where the cells lie, for the snapshot.
         clock: seconds that only go up.
     """
@@ -64,6 +66,7 @@ class Scheduler:
         *,
         text: TextFactory,
         bytes_per_cell: int,
+        state_bytes: int = 0,
         backing: str = "ram",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -71,12 +74,14 @@ class Scheduler:
         self._config = config
         self._text = text
         self._bytes_per_cell = bytes_per_cell
+        self._state_bytes = state_bytes
         self._backing = backing
         self._clock = clock
-        self._rows = SessionRows(shape)
+        self._rows = SessionRows(shape, n_snapshots=config.n_snapshots(state_bytes))
         self._open: dict[str, OpenRequest] = {}
         self._queue = Admission(self._rows, max_yields=config.max_yields)
         self._in_flight: dict[LaneId, OpenRequest] = {}
+        self._saves: tuple[SaveState, ...] = ()
         self._last_reader: OpenRequest | None = None
         self._events: list[TokenEvent] = []
         self._counts = Counts()
@@ -167,7 +172,8 @@ class Scheduler:
         time. Requests that end here (refused, no room to grow) are in `take_events`.
 
         Returns:
-            The plan, or None when there is nothing to compute.
+            The plan, or None when there is nothing to compute. It has no spans when recurrent
+            states are to be dropped and nothing else is to be done.
         """
         self._planned_s = self._clock()
         self._grow_writers()
@@ -175,7 +181,7 @@ class Scheduler:
             self._refuse(refused)
         self._queue.admit_by_yield(self._of_phase(Phase.READING))
         spans = self._spans()
-        if not spans:
+        if not spans and not self._rows.states.has_ops:
             return None
         self._n_planned += 1
         return StepPlan(
@@ -183,6 +189,8 @@ class Scheduler:
             copies=self._rows.take_copies(),
             tables=self._rows.take_tables(),
             spans=tuple(spans),
+            state_ops=self._rows.states.take_ops(),
+            saves=self._saves,
         )
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
@@ -208,6 +216,7 @@ class Scheduler:
                 continue
             assert one.session is not None
             one.session.append(span.ids)
+            one.session.is_live = True
             if one.phase is Phase.READING:
                 if span.start == one.n_cached:
                     self._counts.n_cached_tokens += one.n_cached
@@ -246,6 +255,7 @@ class Scheduler:
             ),
             work=self._counts.work(n_swaps=rows.n_swaps, n_evictions=rows.n_evictions, now_s=now_s),
             is_busy=self.has_work,
+            states=state_snapshot(rows, bytes_each=self._state_bytes),
         )
 
     def check(self) -> None:
@@ -283,6 +293,7 @@ class Scheduler:
     def _spans(self) -> list[Span]:
         """One token of every writing lane and one span of the prompt whose turn it is."""
         self._in_flight = {}
+        self._saves = ()
         spans = []
         for one in self._of_phase(Phase.WRITING):
             assert one.next_id is not None
@@ -293,9 +304,11 @@ class Scheduler:
             for other in overtaken(readers, reader, last=self._last_reader):
                 other.n_yields += 1
             n_known = reader.n_prompt - reader.n_left
-            ids = reader.request.prompt_ids[n_known : n_known + self._config.span_tokens]
-            is_last = n_known + len(ids) == reader.n_prompt
+            n_stop = reader.next_stop(self._config.span_tokens)
+            ids = reader.request.prompt_ids[n_known:n_stop]
+            is_last = n_stop == reader.n_prompt
             spans.append(self._span(reader, ids, wants_logits=is_last))
+            self._saves = self._saves_of(reader, n_stop)
             if reader.first_span_s is None:
                 reader.first_span_s = self._planned_s
         self._last_reader = reader
@@ -307,6 +320,14 @@ class Scheduler:
         assert lane is not None, f"request {one.number} computes without a lane"
         self._in_flight[lane] = one
         return Span(lane=lane, start=one.session.n_tokens, ids=ids, wants_logits=wants_logits)
+
+    def _saves_of(self, reader: OpenRequest, n_stop: int) -> tuple[SaveState, ...]:
+        """The state to keep behind a span that ends at a mark, if there is room for it."""
+        mark = reader.mark_at(n_stop)
+        if mark is None or reader.session is None:
+            return ()
+        save = self._rows.states.save_behind(reader.session, mark)
+        return () if save is None else (save,)
 
     def _of_phase(self, phase: Phase) -> list[OpenRequest]:
         """Open requests in a phase, the earliest first (as they were added)."""
@@ -356,16 +377,7 @@ class Scheduler:
     def _emit(
         self, one: OpenRequest, kind: EventKind, *, token_id: int | None = None, text: str = ""
     ) -> None:
-        self._events.append(
-            TokenEvent(
-                kind=kind,
-                request_id=one.request.request_id,
-                usage=one.usage(self._clock()),
-                token_id=token_id,
-                text=text,
-                n_read=one.n_prompt - one.n_left,
-            )
-        )
+        self._events.append(one.event(kind, now_s=self._clock(), token_id=token_id, text=text))
 
     def _finish(
         self, one: OpenRequest, finish: FinishReason, *, error: Exception | None = None
@@ -377,18 +389,12 @@ class Scheduler:
         now_s = self._clock()
         if one.session is not None:
             one.session.tokens_per_s = one.tokens_per_s
-            self._rows.end_use(one.session, now_s=now_s)
+            is_ahead = one in self._in_flight.values()
+            self._rows.end_use(one.session, now_s=now_s, is_ahead=is_ahead)
         self._counts.note_end(finish, error)
+        text = "" if finish is FinishReason.ERROR else one.text.flush()
         self._events.append(
-            TokenEvent(
-                kind=EventKind.FINISH,
-                request_id=one.request.request_id,
-                usage=one.usage(now_s),
-                text="" if finish is FinishReason.ERROR else one.text.flush(),
-                n_read=one.n_prompt - one.n_left,
-                finish=finish,
-                error=error,
-            )
+            one.event(EventKind.FINISH, now_s=now_s, text=text, finish=finish, error=error)
         )
 
 

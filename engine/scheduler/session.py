@@ -19,6 +19,8 @@ class Session:
         key: the client's own name of the conversation, or "".
         row: lane or parking row.
         is_busy: whether a request runs in it.
+        is_live: whether the recurrent state of its lane stands after exactly its tokens; means
+            nothing for models without one.
         last_used: counts up with every request that ends, over all sessions.
         idle_since_s: when its last request ended.
         tokens_per_s: decode speed of its last request.
@@ -29,6 +31,7 @@ class Session:
         self.key = key
         self.row = row
         self.is_busy = False
+        self.is_live = False
         self.last_used = 0
         self.idle_since_s = 0.0
         self.tokens_per_s = 0.0
@@ -51,7 +54,7 @@ class Session:
         return self._ids[: self._n_tokens]
 
     def append(self, ids: npt.NDArray[np.int32]) -> None:
-        """Note that the K/V of these tokens is known now."""
+        """Note that the K/V of these tokens is known now; the state is not moved by it."""
         n_tokens = self._n_tokens + len(ids)
         if n_tokens > len(self._ids):
             grown = np.empty(max(n_tokens, 2 * len(self._ids)), np.int32)
@@ -70,4 +73,5 @@ class Session:
             raise ValueError(
                 f"session {self.id}: rewind to {n_tokens}, but it knows {self._n_tokens}"
             )
+        self.is_live = self.is_live and n_tokens == self._n_tokens
         self._n_tokens = n_tokens

@@ -9,7 +9,7 @@ from engine.scheduler.counts import WINDOW_S
 from engine.scheduler.request import OpenRequest, Phase
 from engine.scheduler.rows import SessionRows
 from engine.scheduler.session import Session
-from engine.stats import ChunkHolding, EngineSnapshot, KvPoolSnapshot, SessionHolding
+from engine.stats import ChunkHolding, EngineSnapshot, KvPoolSnapshot, SessionHolding, StateSnapshot
 
 _STATES = {Phase.WAITING: "waiting", Phase.READING: "reading", Phase.WRITING: "writing"}
 
@@ -71,6 +71,22 @@ def pool_snapshot(
     )
 
 
+def state_snapshot(rows: SessionRows, *, bytes_each: int) -> StateSnapshot:
+    """Describe the kept recurrent states.
+
+    Args:
+        rows: the sessions.
+        bytes_each: of one.
+    """
+    shelf = rows.states.shelf
+    return StateSnapshot(
+        count=len(shelf),
+        limit=shelf.limit,
+        bytes=len(shelf) * bytes_each,
+        bytes_each=bytes_each,
+    )
+
+
 def aged(snapshot: EngineSnapshot, *, by_s: float) -> EngineSnapshot:
     """The same snapshot seen `by_s` seconds later, when nothing has happened since.
 
@@ -117,4 +133,5 @@ def _holding(
         n_prompt_tokens=0 if request is None else request.n_prompt,
         n_completion_tokens=0 if request is None else request.n_written,
         tokens_per_s=session.tokens_per_s if request is None else request.tokens_per_s,
+        n_snapshots=len(rows.states.shelf.names(session.number)),
     )

@@ -40,15 +40,24 @@ def make_request(request_id: str, ids: Sequence[int], **changes: Any) -> Generat
 class Rig:
     """Everything that happened is kept: plans, and events by request."""
 
-    def __init__(self, shape: PoolShape | None = None, *, n_vocab: int = 64, **config: Any) -> None:
+    def __init__(
+        self,
+        shape: PoolShape | None = None,
+        *,
+        n_vocab: int = 64,
+        is_recurrent: bool = False,
+        **config: Any,
+    ) -> None:
         self.now_s = 0.0
         self.shape = shape or make_shape()
-        self.backend = ScriptedBackend(ScriptedSpec(n_vocab=n_vocab), shape=self.shape)
+        spec = ScriptedSpec(n_vocab=n_vocab, has_recurrent_state=is_recurrent)
+        self.backend = ScriptedBackend(spec, shape=self.shape)
         self.scheduler = Scheduler(
             self.shape,
             SchedulerConfig(**({"span_tokens": 8} | config)),
             text=TokenizerText(LetterTokenizer()),
             bytes_per_cell=4,
+            state_bytes=self.backend.state_bytes_per_lane,
             clock=self._tick,
         )
         self.events: dict[str, list[TokenEvent]] = defaultdict(list)
@@ -103,10 +112,16 @@ class Rig:
         return [" ".join(one.sessions) for one in self.scheduler.snapshot().kv_pool.chunks]
 
 
-def alone(ids: Sequence[int], *, shape: PoolShape | None = None, **changes: Any) -> Rig:
+def alone(
+    ids: Sequence[int],
+    *,
+    shape: PoolShape | None = None,
+    is_recurrent: bool = False,
+    **changes: Any,
+) -> Rig:
     """The same request alone on an empty engine; its id is "alone"."""
     large = make_shape(chunk_cells=64, context_tokens=768, n_chunks=12)
-    rig = Rig(shape or large, span_tokens=256)
+    rig = Rig(shape or large, span_tokens=256, is_recurrent=is_recurrent, max_snapshots=0)
     rig.add("alone", ids, **changes)
     rig.run()
     return rig
