@@ -92,8 +92,15 @@ def read_hash(keys: Metadata, *, n_vocab: int) -> NgramHash:
     n_gram = keys.get_int(prefix + "ngram_size", minimum=2, maximum=MOST_GRAMS)
     n_each = keys.get_int(prefix + "heads_per_ngram", minimum=1)
     n_heads = (n_gram - 1) * n_each
+    multipliers = _read_words(keys, prefix + "layer_multipliers", n_gram)
+    if int(multipliers.max()) * (n_vocab - 1) >= 1 << 63:
+        raise GGUFFormatError(
+            f"the key {prefix + 'layer_multipliers'!r} holds {int(multipliers.max())}; times an id "
+            f"of a vocabulary of {n_vocab} that is 2^63 or more. The file is damaged.",
+            path=keys.path,
+        )
     return NgramHash(
-        multipliers=_read_words(keys, prefix + "layer_multipliers", n_gram),
+        multipliers=multipliers,
         offsets=_read_words(keys, prefix + "head_offsets", n_heads),
         sizes=_read_words(keys, prefix + "head_vocab_sizes", n_heads, minimum=1),
         end_id=keys.get_int(prefix + "eos_token_id", minimum=0, maximum=n_vocab - 1),
