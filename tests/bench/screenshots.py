@@ -22,7 +22,7 @@ from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
 
-QUESTION = "What should I pack for a walk in the rain? Give a short bullet list with reasons."
+QUESTION = "Write a short Python function that adds two numbers, with a docstring."
 LIMIT_S = 600.0
 
 POOL_TOKENS = 32768
@@ -132,9 +132,12 @@ class Stage:
         from PySide6.QtCore import Qt
         from PySide6.QtTest import QTest
 
+        from strata_desktop.viewmodels.messages import ChatSettings
         from strata_desktop.views.composer import Composer
         from strata_desktop.views.prompt_edit import PromptEdit
 
+        # The same picture each time, as far as the model goes.
+        self.window._parts.chat.current.set_settings(ChatSettings(temperature=0.0, max_tokens=300))
         prompt = self.window.chat_page.findChild(Composer).findChild(PromptEdit)
         self.live(1.0)
         prompt.setFocus()
