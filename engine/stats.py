@@ -6,7 +6,7 @@ them. Field names here are the JSON names. Bytes are bytes, times seconds, sizes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -288,9 +288,16 @@ class ModelSummary:
         n_shards: number of files.
         context_tokens: trained context length.
         n_layers, d_model, n_heads, n_kv_heads, n_vocab, n_experts, n_experts_used: dims; 0 = none.
-        kv_bytes_per_token: K and V of all layers in the K/V format used now.
+        kv_bytes_per_token: K, V and index keys of all layers in the K/V format used now.
         has_chat_template: whether a template is in the file.
         tensor_types: type name -> number of tensors.
+        group_bytes: "experts", "dense", "embeddings", "n-gram table", "unused" -> bytes, the
+            largest first; groups without tensors are left out. The n-gram table stays in the file.
+        group_formats: group -> type name -> bytes.
+        kv_format_bytes: K/V format -> bytes of a token, index keys included.
+        index_bytes_per_token: of these, the index keys of the sparse attention; 0 = none.
+        state_bytes_per_lane: recurrent state of a conversation; 0 = none.
+        warnings: what a person should know about how this file is run.
     """
 
     id: str
@@ -314,6 +321,12 @@ class ModelSummary:
     kv_bytes_per_token: int
     has_chat_template: bool
     tensor_types: dict[str, int]
+    group_bytes: dict[str, int] = field(default_factory=dict)
+    group_formats: dict[str, dict[str, int]] = field(default_factory=dict)
+    kv_format_bytes: dict[str, int] = field(default_factory=dict)
+    index_bytes_per_token: int = 0
+    state_bytes_per_lane: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,18 +10,21 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from engine.gguf.footprint import (
+    MAX_DIM,
+    Layers,
+    find_warnings,
+    group_bytes,
+    index_bytes_per_token,
+    kv_format_bytes,
+    read_layers,
+    state_bytes_per_lane,
+)
 from engine.gguf.metadata import ArrayValue, Metadata
 from engine.gguf.reader import GGUFModel, open_model
 from engine.gguf.shards import model_stem
 from engine.stats import ModelSummary
 from kernels.quants import QuantType
-
-F16_BYTES = 2
-"""Bytes of one K or V value in the K/V format used now."""
-
-MAX_LAYERS = 1 << 16
-MAX_DIM = 1 << 32
-"""Bounds beyond any model, so that a damaged key is named instead of summed up."""
 
 
 def summarize(
@@ -46,6 +49,10 @@ def summarize(
     tensor_types = Counter(tensor.quant.name for tensor in model.tensors.values())
     tensor_types.update(f"type {tensor.quant_id}" for tensor in model.unknown_tensors)
     reason = _reason(model, architecture, supported, quants)
+    layers = read_layers(metadata, architecture)
+    kv_formats = kv_format_bytes(*_kv_values(metadata, architecture, layers))
+    index_bytes = index_bytes_per_token(metadata, architecture, layers)
+    groups = group_bytes(model, layers)
 
     def dim(key: str) -> int:
         return metadata.get_int(f"{architecture}.{key}", 0, minimum=0, maximum=MAX_DIM)
@@ -62,16 +69,22 @@ def summarize(
         file_bytes=model.file_bytes,
         n_shards=len(model.paths),
         context_tokens=dim("context_length"),
-        n_layers=dim("block_count"),
+        n_layers=layers.n_run,
         d_model=dim("embedding_length"),
         n_heads=_largest(metadata, f"{architecture}.attention.head_count"),
         n_kv_heads=_n_kv_heads(metadata, architecture),
         n_vocab=_n_vocab(model, architecture),
         n_experts=dim("expert_count"),
         n_experts_used=dim("expert_used_count"),
-        kv_bytes_per_token=kv_values_per_token(metadata, architecture) * F16_BYTES,
+        kv_bytes_per_token=kv_formats["f16"] + index_bytes,
         has_chat_template="tokenizer.chat_template" in metadata,
         tensor_types=dict(tensor_types.most_common()),
+        group_bytes={group: sum(formats.values()) for group, formats in groups.items()},
+        group_formats=groups,
+        kv_format_bytes={name: size + index_bytes for name, size in kv_formats.items()},
+        index_bytes_per_token=index_bytes,
+        state_bytes_per_lane=state_bytes_per_lane(metadata, architecture, layers),
+        warnings=find_warnings(model, architecture, layers),
     )
 
 
@@ -100,34 +113,29 @@ def kv_values_per_token(metadata: Metadata, architecture: str) -> int:
 
     Layers of hybrid models that keep a recurrent state instead of K/V count nothing.
     """
+    return sum(_kv_values(metadata, architecture, read_layers(metadata, architecture)))
+
+
+def _kv_values(metadata: Metadata, architecture: str, layers: Layers) -> tuple[int, int]:
+    """Return the values of K and those of V that one token adds, over all layers."""
     prefix = f"{architecture}."
-    n_layers = metadata.get_int(f"{prefix}block_count", 0, minimum=0, maximum=MAX_LAYERS)
+    n_blocks = layers.n_run + layers.n_unused
     heads_key = f"{prefix}attention.head_count"
     if heads_key not in metadata:
-        return 0
-    n_heads = metadata.get_per_layer(heads_key, n_layers)
+        return 0, 0
+    n_heads = metadata.get_per_layer(heads_key, n_blocks)
     kv_key = f"{prefix}attention.head_count_kv"
-    n_kv_heads = metadata.get_per_layer(kv_key, n_layers) if kv_key in metadata else n_heads
+    n_kv_heads = metadata.get_per_layer(kv_key, n_blocks) if kv_key in metadata else n_heads
     d_model = metadata.get_int(f"{prefix}embedding_length", 0, minimum=0, maximum=MAX_DIM)
     head_dim = d_model // max(max(n_heads, default=0), 1)
     k_dim, v_dim = (
         metadata.get_int(f"{prefix}attention.{part}_length", head_dim, minimum=0, maximum=MAX_DIM)
         for part in ("key", "value")
     )
-    kept = _attention_layers(metadata, prefix, n_layers)
-    return sum(
-        max(n_kv_heads[layer], 0) * (k_dim + v_dim) for layer in range(n_layers) if kept[layer]
+    kept = sum(
+        max(n, 0) for n, keeps_kv in zip(n_kv_heads, layers.keeps_kv, strict=False) if keeps_kv
     )
-
-
-def _attention_layers(metadata: Metadata, prefix: str, n_layers: int) -> list[bool]:
-    """Return for each layer whether it keeps K/V."""
-    recurrent = metadata.get_array(f"{prefix}attention.recurrent_layers", bool, None)
-    if recurrent is not None and len(recurrent) == n_layers:
-        return [not is_recurrent for is_recurrent in recurrent]
-    if interval := metadata.get_int(f"{prefix}full_attention_interval", 0, minimum=0):
-        return [(layer + 1) % interval == 0 for layer in range(n_layers)]
-    return [True] * n_layers
+    return kept * k_dim, kept * v_dim
 
 
 def _largest(metadata: Metadata, key: str) -> int:

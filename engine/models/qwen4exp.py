@@ -11,7 +11,6 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -38,7 +37,7 @@ from engine.models.spec import (
     read_recurrent_layers,
 )
 from engine.models.weights import Weights
-from engine.ops import Batch, Ops, PageIndex, Rows
+from engine.ops import Batch, Ops, Rows
 
 PREFIX = "qwen4exp."
 LAST_MIXER = "output_hc_"
@@ -159,7 +158,6 @@ class Qwen4Exp:
             n_kv_layers=recurrent.count(False),
             index=index_spec(indexes),
             state_values=states.n_values,
-            warnings=(*spec.warnings, *_selection_warnings(weights, recurrent, indexes)),
         )
 
     @classmethod
@@ -210,24 +208,4 @@ def _take_delta_net(
         is_tiled=True,
         states=states,
         output_gate=OutputGate.SIGMOID,
-    )
-
-
-def _selection_warnings(
-    weights: Weights, recurrent: Sequence[bool], indexes: Mapping[int, PageIndex]
-) -> tuple[str, ...]:
-    """Say so where a file has the tensors of an index, but no page size to make it work."""
-    lost = [
-        layer
-        for layer, is_recurrent in enumerate(recurrent)
-        if not is_recurrent
-        and layer not in indexes
-        and weights.has(f"blk.{layer}.indexer.q_proj.weight")
-    ]
-    if not lost:
-        return ()
-    return (
-        "The file's compress_ratios are 0 where the model has sparse attention: they were lost "
-        "when it was converted. Those layers attend to everything, which is slower in long "
-        "conversations and not what the model was trained for. Look for a newer file.",
     )

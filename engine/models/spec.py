@@ -66,7 +66,6 @@ class ModelSpec:
         n_experts_used: experts that a token is sent to.
         index: keys of the sparse attention beside K and V; None = plain attention.
         state_values: 4-byte values of a lane's recurrent state; 0 = K and V are all there is.
-        warnings: what a person should know about how this file is run.
     """
 
     architecture: str
@@ -85,7 +84,6 @@ class ModelSpec:
     n_experts_used: int = 0
     index: IndexSpec | None = None
     state_values: int = 0
-    warnings: tuple[str, ...] = ()
 
     @property
     def has_recurrent_state(self) -> bool:
@@ -138,12 +136,6 @@ def read_decoder_spec(metadata: Metadata, *, n_vocab: int) -> ModelSpec:
     n_extra = metadata.get_int(f"{arch}.nextn_predict_layers", 0, minimum=0)
     n_layers = metadata.get_int(f"{arch}.block_count", minimum=1 + n_extra) - n_extra
     n_experts = metadata.get_int(f"{arch}.expert_count", 0, minimum=0)
-    warnings: tuple[str, ...] = ()
-    if n_extra:
-        warnings = (
-            f"The file has {n_extra} more block{'s' * (n_extra > 1)} that predict further tokens "
-            "at once; this version does not use them. Nothing else changes.",
-        )
     return ModelSpec(
         architecture=arch,
         n_layers=n_layers,
@@ -163,7 +155,6 @@ def read_decoder_spec(metadata: Metadata, *, n_vocab: int) -> ModelSpec:
         rope=_read_rope(metadata, arch, head_dim),
         n_experts=n_experts,
         n_experts_used=_read_experts_used(metadata, arch, n_experts),
-        warnings=warnings,
     )
 
 
