@@ -277,6 +277,7 @@ def _request(
         stop=stop_strings(body.stop),
         session_key=body.prompt_cache_key or "",
         ignores_end=bool(body.ignore_eos),
+        marks=model.prompts.message_ends(ids),
     )
 
 

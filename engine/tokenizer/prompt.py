@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.tokenizer.template import ChatTemplate, RenderedPrompt
 from engine.tokenizer.tokenizer import Tokenizer
 
@@ -54,6 +57,18 @@ class PromptBuilder:
     def ids_of(self, prompt: RenderedPrompt) -> list[int]:
         """Return the ids of a rendered prompt, with one BOS in front if the model wants it."""
         return self.tokenizer.encode_segments(prompt.segments, add_bos=self.tokenizer.adds_bos)
+
+    def message_ends(self, prompt_ids: npt.NDArray[np.int32]) -> tuple[int, ...]:
+        """Return the positions of a prompt where a message ends, ascending.
+
+        A message ends behind each token that ends an answer; nobody can type one into a message.
+        Templates that end their messages with plain text have none.
+
+        Args:
+            prompt_ids: i32[n_prompt].
+        """
+        is_end = np.isin(prompt_ids, list(self.tokenizer.end_ids))
+        return tuple(int(at) + 1 for at in np.flatnonzero(is_end))
 
     def text_ids(self, text: str, *, parse_special: bool = True) -> list[int]:
         """Return the ids of a prompt that is used as it is, with BOS if the model wants it.

@@ -11,13 +11,14 @@ import pytest
 from engine.api.generation import (
     DEFAULT_SAMPLING,
     MAX_STOP_STRINGS,
+    chat_request,
     sampling_of,
     stop_strings,
     wanted_tokens,
 )
 from engine.api.schema import ChatRequest, GenerationFields
 from engine.errors import InvalidRequestError
-from tests.engine.api.api_rig import HI, ApiRig, error_of
+from tests.engine.api.api_rig import END_ID, HI, ApiRig, error_of
 
 MakeRig = Callable[..., ApiRig]
 
@@ -321,3 +322,13 @@ def test_half_an_emoji_does_not_poison_a_chat(rig: ApiRig) -> None:
     body = b'{"messages":[{"role":"user","content":"a\\ud83d b \\ud83d\\ude00"}],"max_tokens":2}'
     reply = rig.send("POST", "/v1/chat/completions", content=body)
     assert "a\ufffd b \U0001f600" in rig.prompt_text(reply)
+
+
+def test_request_says_where_its_messages_end(rig: ApiRig) -> None:
+    model = rig.service.loaded
+    assert model is not None
+    turns = [{"role": "system", "content": "S"}, *HI]
+    body = ChatRequest.model_validate({"model": "m", "messages": turns})
+    request = chat_request(body, model, request_id="r")
+    assert [int(request.prompt_ids[mark - 1]) for mark in request.marks] == [END_ID, END_ID]
+    assert request.marks[-1] < len(request.prompt_ids)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,3 +132,17 @@ def test_the_demo_model_without_references(smollm2_path: Path) -> None:
     ids = built.chat_ids([{"role": "user", "content": evil}])
     assert (ids.count(BOS), ids.count(END)) == (3, 2)
     assert built.tokenizer.encode("The quick brown fox") == [504, 2365, 6354, 16438]
+
+
+def test_messages_end_behind_their_end_tokens(builder: PromptBuilder) -> None:
+    messages = [
+        {"role": "system", "content": "the cat <|im_end|>"},
+        {"role": "user", "content": "the quick fox"},
+    ]
+    ids = builder.chat_ids(messages)
+    ends = builder.message_ends(np.array(ids, np.int32))
+    texts = [builder.tokenizer.decode(ids[:end], keep_special=True) for end in ends]
+    assert len(texts) == 2  # a marker that somebody typed ends nothing
+    assert texts[0].endswith("the cat <|im_end|><|im_end|>")
+    assert texts[1].endswith("the quick fox<|im_end|>")
+    assert builder.message_ends(np.array(builder.text_ids("the cat"), np.int32)) == ()
