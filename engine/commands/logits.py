@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.commands.generate import messages_of, read_prompt
-from engine.commands.options import add_model, model_path
+from engine.commands.options import add_backend, add_model, model_path
 from engine.config import SchedulerConfig
 from engine.errors import ConfigError
 from engine.gguf.reader import open_model
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="go on with the most likely token N times (default: %(default)s)",
     )
+    add_backend(parser)
     parser.add_argument(
         "--exact",
         action="store_true",
@@ -89,7 +90,12 @@ def run(options: argparse.Namespace) -> int:
     arrays: dict[str, Any] = {
         "ids": ids,
         **compute_logits(
-            path, ids, is_exact=options.exact, n_greedy=options.greedy, span_tokens=options.span
+            path,
+            ids,
+            is_exact=options.exact,
+            n_greedy=options.greedy,
+            span_tokens=options.span,
+            backend=options.backend,
         ),
     }
     if options.out is not None:

@@ -56,6 +56,7 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="longest conversation in tokens (default: the model's own)",
     )
+    add_backend(group)
     group.add_argument(
         "--threads", type=int, metavar="N", help="worker threads (default: physical cores)"
     )
@@ -75,6 +76,16 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="verify the books of the K/V chunks after every step (for debugging)",
+    )
+
+
+def add_backend(parser: argparse._ActionsContainer) -> None:
+    """Add what computes the model."""
+    parser.add_argument(
+        "--backend",
+        metavar="NAME",
+        default=BackendConfig().backend,
+        help="what computes the model (default: %(default)s)",
     )
 
 
@@ -240,5 +251,7 @@ def model_config(options: argparse.Namespace, pool: PoolConfig) -> ModelConfig:
         alias=getattr(options, "alias", None),
         pool=pool,
         scheduler=SchedulerConfig(span_tokens=options.span, is_checking=options.check),
-        backend=BackendConfig(n_threads=options.threads, is_exact=options.exact),
+        backend=BackendConfig(
+            backend=options.backend, n_threads=options.threads, is_exact=options.exact
+        ),
     )

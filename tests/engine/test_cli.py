@@ -94,6 +94,7 @@ def test_unknown_flags_are_usage_errors(model: Path, capsys: pytest.CaptureFixtu
         (["--prompt", "x", "--max-new", "0"], "--max-new must be 1 or more, got 0"),
         (["--prompt", "x", "--max-context", "1"], "--max-context must be 2 or more, got 1"),
         (["--prompt", "x", "--span", "0"], "--span must be 1 or more, got 0"),
+        (["--prompt", "x", "--backend", "abacus"], "--backend 'abacus' is not there"),
         (["--prompt", ""], "The prompt is empty"),
         (["--prompt", "x", "--raw", "--system", "y"], "--raw leaves that away"),
     ],
