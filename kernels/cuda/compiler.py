@@ -166,9 +166,10 @@ class Compiler:
                 symbols[name] = symbol.decode()
             status, n_bytes = nvrtc.nvrtcGetCUBINSize(program)
             self._check(status, "sizing the machine code")
-            code = b" " * n_bytes
-            (status,) = nvrtc.nvrtcGetCUBIN(program, code)
+            room = _room(n_bytes)
+            (status,) = nvrtc.nvrtcGetCUBIN(program, room)
             self._check(status, "reading the machine code")
+            code = room[:n_bytes]
         finally:
             nvrtc.nvrtcDestroyProgram(program)
         return Cubin(code=code, symbols=symbols, log=log, is_cached=False)
@@ -176,7 +177,7 @@ class Compiler:
     def _read_log(self, program: Any) -> str:
         status, n_bytes = self._nvrtc.nvrtcGetProgramLogSize(program)
         self._check(status, "sizing the log")
-        log: bytes = b" " * n_bytes
+        log = _room(n_bytes)
         (status,) = self._nvrtc.nvrtcGetProgramLog(program, log)
         self._check(status, "reading the log")
         return log.rstrip(b"\0 \n").decode(errors="replace")
@@ -184,6 +185,11 @@ class Compiler:
     def _check(self, status: Any, what: str) -> None:
         if status != self._nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise KernelCompileError(f"NVRTC failed while {what}: {status.name}.")
+
+
+def _room(n_bytes: int) -> bytes:
+    """Return bytes for a C function to write to; Python shares objects of fewer than two."""
+    return bytes(n_bytes + 2)
 
 
 def _read_cached(path: Path) -> Cubin | None:

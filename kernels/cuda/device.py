@@ -82,10 +82,15 @@ class Device:
             checked(driver.cuEventDestroy(event), "destroying an event")
         return float(elapsed)
 
-    def close(self) -> None:
-        """Free all buffers and leave the context."""
+    def free_buffers(self) -> None:
+        """Wait, and give all buffers back."""
+        self.synchronize()
         while self._buffers:
             self._buffers.pop().free()
+
+    def close(self) -> None:
+        """Free all buffers and leave the context."""
+        self.free_buffers()
         checked(self._driver.cuStreamDestroy(self._stream), "destroying the stream")
         checked(self._driver.cuDevicePrimaryCtxRelease(self._device), "leaving the context")
 
@@ -111,19 +116,26 @@ class Buffer:
         self.address = int(checked(driver.cuMemAlloc(n_bytes + PADDING), f"making {n_bytes} bytes"))
 
     def write(self, array: npt.NDArray[Any]) -> None:
-        """Copy an array's bytes to the start, and wait."""
+        """Copy an array's bytes to the start, in the stream's order, and wait."""
         whole = np.ascontiguousarray(array)
         checked(
-            self._driver.cuMemcpyHtoD(self.address, whole.ctypes.data, whole.nbytes), "copying in"
+            self._driver.cuMemcpyHtoDAsync(
+                self.address, whole.ctypes.data, whole.nbytes, self._stream
+            ),
+            "copying in",
         )
+        checked(self._driver.cuStreamSynchronize(self._stream), "copying in")
 
     def read(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Wait for the stream and copy the start out."""
-        checked(self._driver.cuStreamSynchronize(self._stream), "waiting for the stream")
+        """Copy the start out, after all that is on the stream."""
         array = np.empty(shape, dtype)
         checked(
-            self._driver.cuMemcpyDtoH(array.ctypes.data, self.address, array.nbytes), "copying out"
+            self._driver.cuMemcpyDtoHAsync(
+                array.ctypes.data, self.address, array.nbytes, self._stream
+            ),
+            "copying out",
         )
+        checked(self._driver.cuStreamSynchronize(self._stream), "copying out")
         return array
 
     def fill(self, byte: int) -> None:
