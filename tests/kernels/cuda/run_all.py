@@ -51,7 +51,7 @@ def run_tests() -> bool:
     """Run the tests of this folder; return whether all that ran passed."""
     report = Report()
     started = time.perf_counter()
-    options = ["-c", str(HERE / "card.ini"), "--rootdir", str(ROOT), "-q", "-p", "no:cacheprovider"]
+    options = ["-c", str(HERE / "card.ini"), "--rootdir", str(ROOT), "-q", "-m", "gpu"]
     status = pytest.main([*options, "--no-header", "--tb=short", str(HERE)], plugins=[report])
     print(f"tests: {report.counts} in {time.perf_counter() - started:.1f} s, status {int(status)}")
     for reason in report.reasons[:MAX_FAILURES_SHOWN]:

@@ -1,4 +1,4 @@
-"""Kernels compile for every architecture without a card; the cache knows text, options and damage."""
+"""Kernels compile for every architecture without a card; the cache knows text and damage."""
 
 from __future__ import annotations
 

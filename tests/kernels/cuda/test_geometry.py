@@ -1,4 +1,4 @@
-"""Cuts of rows: they cover every row and piece once, fit shared memory, and heed only the matrix."""
+"""Cuts of rows: they cover all rows and pieces once, fit shared memory, heed only the matrix."""
 
 from __future__ import annotations
 
