@@ -40,9 +40,14 @@ typedef struct {
     float d, m;
 } super_block;
 
+/* Loops over what lies in registers: counts are constants. */
+#define UNROLLED _Pragma("clang loop unroll(full)")
+/* A load across two cache lines costs two. */
+#define CACHE_LINE _Alignas(64)
+
 /* An unpacked strip of one row of weights. */
 typedef struct {
-    codes32 w[STRIP_REGISTERS];    /* super: times their scales */
+    CACHE_LINE codes32 w[STRIP_REGISTERS]; /* super: times their scales */
     floats16 scales[STRIP_GROUPS]; /* flat: of each lane */
     floats16 shifts;               /* of each quarter, where the format has them */
     float d;                       /* super */
@@ -177,9 +182,9 @@ INLINE void unpack_super_strip(const format *f, const uint8_t *row, int64_t s, s
 INLINE ints16 no_sum(void) { return (ints16){0}; }
 INLINE floats16 as_floats(ints16 x) { return __builtin_convertvector(x, floats16); }
 
-/* What a strip of flat groups gives, but for the scale of x: sums of groups in their order. */
-INLINE floats16 flat_part(floats16 part, ints16 products, floats16 scales, const int g) {
-    return g == 0 ? as_floats(products) * scales : STRATA_FMA(as_floats(products), scales, part);
+/* Part is what a strip of flat groups gives, but for the scale of x: sums of groups in their order. */
+INLINE floats16 add_group(floats16 part, ints16 products, floats16 scales) {
+    return STRATA_FMA(as_floats(products), scales, part);
 }
 
 INLINE floats16 add_flat(floats16 sum, floats16 part, float x_scale) {
@@ -200,7 +205,7 @@ INLINE floats16 add_strip(const format *f, floats16 sum, const strip *w, const i
         floats16 part = all16(0);
         for (int g = 0; g < n_groups; g++) {
             const ints16 half = dot2(no_sum(), w->w[2 * g], x.codes[2 * g]);
-            part = flat_part(part, dot2(half, w->w[2 * g + 1], x.codes[2 * g + 1]), w->scales[g], g);
+            part = add_group(part, dot2(half, w->w[2 * g + 1], x.codes[2 * g + 1]), w->scales[g]);
         }
         sum = add_flat(sum, part, x.scale);
     } else {
@@ -241,15 +246,19 @@ INLINE floats16 row_sums(const format *f, const strata_dots *dots, int64_t r) {
 INLINE void add_tile_flat(const strip *w, const x_strip *x, const int n_x, const int n_groups, const int has_shifts,
                           floats16 *sums) {
     floats16 parts[TILE_X][TILE_W];
+    UNROLLED for (int t = 0; t < n_x; t++)
+        UNROLLED for (int r = 0; r < TILE_W; r++) parts[t][r] = all16(0);
     for (int g = 0; g < n_groups; g++)
-        for (int r = 0; r < TILE_W; r++)
-            for (int t = 0; t < n_x; t++) {
-                const ints16 half = dot2(no_sum(), w[r].w[2 * g], x[t].codes[2 * g]);
-                const ints16 products = dot2(half, w[r].w[2 * g + 1], x[t].codes[2 * g + 1]);
-                parts[t][r] = flat_part(parts[t][r], products, w[r].scales[g], g);
+        UNROLLED for (int r = 0; r < TILE_W; r++) {
+            const codes32 first = w[r].w[2 * g], second = w[r].w[2 * g + 1];
+            const floats16 scales = w[r].scales[g];
+            UNROLLED for (int t = 0; t < n_x; t++) {
+                const ints16 products = dot2(dot2(no_sum(), first, x[t].codes[2 * g]), second, x[t].codes[2 * g + 1]);
+                parts[t][r] = add_group(parts[t][r], products, scales);
             }
-    for (int t = 0; t < n_x; t++)
-        for (int r = 0; r < TILE_W; r++) {
+        }
+    UNROLLED for (int t = 0; t < n_x; t++)
+        UNROLLED for (int r = 0; r < TILE_W; r++) {
             floats16 *sum = sums + t * W_ROWS + r;
             *sum = add_flat(*sum, parts[t][r], x[t].scale);
             if (has_shifts) *sum = add_shifts(*sum, w[r].shifts, x[t].sums);
@@ -258,13 +267,14 @@ INLINE void add_tile_flat(const strip *w, const x_strip *x, const int n_x, const
 
 INLINE void add_tile_super(const strip *w, const x_strip *x, const int n_x, const int has_shifts, floats16 *sums) {
     ints16 products[TILE_X][TILE_W];
-    for (int t = 0; t < n_x; t++)
-        for (int r = 0; r < TILE_W; r++) products[t][r] = no_sum();
+    UNROLLED for (int t = 0; t < n_x; t++)
+        UNROLLED for (int r = 0; r < TILE_W; r++) products[t][r] = no_sum();
     for (int k = 0; k < STRIP_REGISTERS; k++)
-        for (int r = 0; r < TILE_W; r++)
-            for (int t = 0; t < n_x; t++) products[t][r] = dot2(products[t][r], w[r].w[k], x[t].codes[k]);
-    for (int t = 0; t < n_x; t++)
-        for (int r = 0; r < TILE_W; r++) {
+        UNROLLED for (int r = 0; r < TILE_W; r++)
+            UNROLLED for (int t = 0; t < n_x; t++)
+                products[t][r] = dot2(products[t][r], w[r].w[k], x[t].codes[k]);
+    UNROLLED for (int t = 0; t < n_x; t++)
+        UNROLLED for (int r = 0; r < TILE_W; r++) {
             floats16 *sum = sums + t * W_ROWS + r;
             *sum = add_super(*sum, products[t][r], w[r].d, x[t].scale);
             if (has_shifts) *sum = add_shifts(*sum, w[r].shifts, x[t].sums);
@@ -282,7 +292,7 @@ INLINE void add_tile(const strip *w, const x_strip *x, const int n_x, const int 
 }
 
 /* All tiles of n_w strips of weights, a multiple of TILE_W, with n_x rows of x; n_groups is 0 for super. */
-static void add_tiles(const strip *w, int64_t n_w, const x_strip *x, int64_t n_x, const int n_groups,
+INLINE void add_tiles(const strip *w, int64_t n_w, const x_strip *x, int64_t n_x, const int n_groups,
                       const int has_shifts, floats16 *sums) {
     for (int64_t r = 0; r < n_w; r += TILE_W) {
         int64_t t = 0;
@@ -290,6 +300,16 @@ static void add_tiles(const strip *w, int64_t n_w, const x_strip *x, int64_t n_x
             add_tile(w + r, x + t, TILE_X, n_groups, has_shifts, sums + t * W_ROWS + r);
         for (; t < n_x; t++) add_tile(w + r, x + t, 1, n_groups, has_shifts, sums + t * W_ROWS + r);
     }
+}
+
+static void add_tiles_with_shifts(const strip *w, int64_t n_w, const x_strip *x, int64_t n_x, int n_groups,
+                                  floats16 *sums) {
+    add_tiles(w, n_w, x, n_x, n_groups, 1, sums);
+}
+
+static void add_tiles_without_shifts(const strip *w, int64_t n_w, const x_strip *x, int64_t n_x, int n_groups,
+                                     floats16 *sums) {
+    add_tiles(w, n_w, x, n_x, n_groups, 0, sums);
 }
 
 /* The sums of up to W_ROWS rows of weights to their places. */
@@ -304,7 +324,7 @@ INLINE void store_sums(float *y, floats16 *sums, int64_t n_w) {
 INLINE void dot_one(const format *f, const strata_dots *dots) {
     for (int64_t r = 0; r < dots->n_w; r += W_ROWS) {
         const int64_t n_w = dots->n_w - r < W_ROWS ? dots->n_w - r : W_ROWS;
-        floats16 sums[W_ROWS];
+        CACHE_LINE floats16 sums[W_ROWS];
         for (int64_t i = 0; i < n_w; i++) sums[i] = row_sums(f, dots, r + i);
         for (int64_t i = n_w; i < W_ROWS; i++) sums[i] = all16(0);
         store_sums(dots->y + r, sums, n_w);
@@ -318,7 +338,7 @@ INLINE void dot_many(const format *f, const strata_dots *dots) {
         for (int64_t r0 = 0; r0 < dots->n_w; r0 += W_ROWS) {
             const int64_t n_w = dots->n_w - r0 < W_ROWS ? dots->n_w - r0 : W_ROWS;
             const int64_t n_tiled = (n_w + TILE_W - 1) / TILE_W * TILE_W; /* the last row again, for nothing */
-            floats16 sums[X_ROWS * W_ROWS];
+            CACHE_LINE floats16 sums[X_ROWS * W_ROWS];
             for (int64_t i = 0; i < n_x * W_ROWS; i++) sums[i] = all16(0);
             for (int64_t s = 0; s < n_strips; s++) {
                 strip w[W_ROWS];
@@ -326,13 +346,18 @@ INLINE void dot_many(const format *f, const strata_dots *dots) {
                 const int n_groups = f->flat ? groups_at(dots->n_cols, s) : 0;
                 for (int64_t i = 0; i < n_tiled; i++) {
                     const uint8_t *row = dots->w + (r0 + (i < n_w ? i : n_w - 1)) * dots->row_bytes;
-                    if (f->flat)
-                        unpack_flat_strip(f, row, s, dots->n_cols, n_groups, w + i);
-                    else
+                    if (!f->flat)
                         unpack_super_strip(f, row, s, w + i);
+                    else if (n_groups == STRIP_GROUPS)
+                        unpack_flat_strip(f, row, s, dots->n_cols, STRIP_GROUPS, w + i);
+                    else
+                        unpack_flat_strip(f, row, s, dots->n_cols, n_groups, w + i);
                 }
                 for (int64_t t = 0; t < n_x; t++) x[t] = x_at(dots, t0 + t, s);
-                add_tiles(w, n_tiled, x, n_x, n_groups, f->has_shifts, sums);
+                if (f->has_shifts)
+                    add_tiles_with_shifts(w, n_tiled, x, n_x, n_groups, sums);
+                else
+                    add_tiles_without_shifts(w, n_tiled, x, n_x, n_groups, sums);
             }
             for (int64_t t = 0; t < n_x; t++)
                 store_sums(dots->y + (t0 + t) * dots->y_stride + r0, sums + t * W_ROWS, n_w);
