@@ -21,9 +21,9 @@
 #define STRIP_REGISTERS (STRIP / 32)
 #define STRIP_GROUPS (STRIP / 64)
 #define STRIP_QUARTERS (STRIP / 16)
-/* Rows of weights and of x that share unpacked strips: 8 and 16 KiB of codes and 16 KiB of sums. */
+/* Rows of weights and of x that share unpacked strips: 8 and 16 KiB of codes, 32 KiB of sums. */
 #define W_ROWS 16
-#define X_ROWS 16
+#define X_ROWS 32
 
 /* 64 columns of two flat blocks. A scale is the bits of two halves, d below the shift m; in a format
  * with float scales, the bits of d. */

@@ -6,12 +6,14 @@
 Each engine works in a process of its own, loaded once; runs alternate, so that what else the
 machine does falls on both. Shown is the median of the runs and, in brackets, the best. A run reads
 the prompt (prefill) and then generates token by token (decode), fetching logits at every step.
+A load above the number of threads says that other programs ran too: then measure again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -176,7 +178,11 @@ def compare(work: Work, n_runs: int) -> None:
     finally:
         for worker in workers.values():
             worker.close()
-    print(f"{Path(work.model).name}, {work.n_threads} threads, median of {n_runs} (best), tokens/s")
+    busy = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    print(
+        f"{Path(work.model).name}, {work.n_threads} threads, median of {n_runs} (best), "
+        f"tokens/s{busy}"
+    )
     for phase in ("prefill", "decode"):
         runs = {engine: [getattr(speed, phase) for speed in speeds[engine]] for engine in RUNNERS}
         ours, theirs = (statistics.median(runs[engine]) for engine in RUNNERS)
