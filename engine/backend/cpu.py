@@ -23,7 +23,7 @@ from engine.backend.cpu_sparse_ops import CpuOps
 from engine.backend.cpu_tape import Arena, Note, TapeMemory
 from engine.backend.lane_states import LaneStates
 from engine.config import BackendConfig
-from engine.errors import DeviceError
+from engine.errors import ConfigError, DeviceError
 from engine.gguf.reader import GGUFModel
 from engine.memory.kv_pool import KvLayout, KvStorage
 from engine.models.registry import build_model
@@ -99,6 +99,7 @@ class CpuBackend:
 
         Raises:
             UnsupportedModelError, GGUFFormatError: the file cannot be run.
+            ConfigError: a chunk is no whole number of the model's pages.
             MemoryBudgetError: no room for the K/V cells.
             DeviceError: the kernels are not built or cannot be started.
         """
@@ -113,6 +114,7 @@ class CpuBackend:
         self._file = model
         self._model = build_model(model)
         self.spec = self._model.spec
+        _check_pages(self.spec, chunk_cells)
         self._context_tokens = context_tokens
         self._is_exact = config.is_exact
         layout = KvLayout(
@@ -363,6 +365,14 @@ class CpuBackend:
                         LoadProgress(stage="Reading weights", done_bytes=done, total_bytes=total)
                     )
                     told = done
+
+
+def _check_pages(spec: ModelSpec, chunk_cells: int) -> None:
+    if spec.index is not None and chunk_cells % spec.index.page_cells:
+        raise ConfigError(
+            f"--kv-chunk-cells must be a multiple of {spec.index.page_cells} for this model, whose "
+            f"sparse attention has pages of {spec.index.page_cells} cells; got {chunk_cells}."
+        )
 
 
 def _check_lanes(spans: Sequence[Span]) -> None:

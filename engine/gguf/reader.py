@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,6 +102,24 @@ class GGUFModel:
     def tensor_rows(self, name: str) -> npt.NDArray[np.uint8]:
         """Return the bytes of a tensor row by row: u8[n_rows, row_bytes], read-only, no copy."""
         return self.tensor_bytes(name).reshape(self.tensor(name).n_rows, -1)
+
+    def expect_single_rows(self, name: str) -> None:
+        """Tell the system that single rows of a tensor will be read, here and there.
+
+        It then reads no more of the file around a row than it must. Where the system takes no such
+        advice nothing happens.
+
+        Raises:
+            GGUFFormatError: there is no tensor of that name.
+            ModelFileError: the model was closed.
+        """
+        tensor = self.tensor(name)
+        if self._maps is None:
+            raise ModelFileError("the model was closed.", path=self.path)
+        if sys.platform != "win32":
+            start = tensor.offset_bytes - tensor.offset_bytes % mmap.PAGESIZE
+            n_bytes = tensor.offset_bytes + tensor.n_bytes - start
+            self._maps[tensor.shard].madvise(mmap.MADV_RANDOM, start, n_bytes)
 
     def close(self) -> None:
         """Let go of the files; each is unmapped when no tensor bytes of it are in use."""

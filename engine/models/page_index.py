@@ -58,16 +58,20 @@ class Indexer:
         return selection
 
 
-def read_page_indexes(keys: Metadata, recurrent: Sequence[bool]) -> dict[int, PageIndex]:
+def read_page_indexes(
+    keys: Metadata, recurrent: Sequence[bool], *, n_rotated: int
+) -> dict[int, PageIndex]:
     """Return the index of each layer that chooses pages.
 
     Args:
         keys: of the file.
         recurrent: for each layer, whether it is one without attention.
+        n_rotated: values of a key that rotary embedding turns.
 
     Raises:
         GGUFFormatError: a key is missing, of the wrong type or of another length.
-        UnsupportedModelError: layers have pages of different sizes, or a budget below one page.
+        UnsupportedModelError: layers have pages of different sizes, a budget below one page, or
+            keys too short to be rotated.
     """
     arch = keys.get_str("general.architecture")
     ratios = keys.get_per_layer(f"{arch}.attention.compress_ratios", len(recurrent), 0)
@@ -83,12 +87,20 @@ def read_page_indexes(keys: Metadata, recurrent: Sequence[bool]) -> dict[int, Pa
             "of at least one page.",
             path=keys.path,
         )
+    n_heads = keys.get_int(f"{arch}.attention.indexer.head_count", minimum=1)
+    key_dim = keys.get_int(f"{arch}.attention.indexer.key_length", minimum=2)
+    if key_dim < n_rotated:
+        raise UnsupportedModelError(
+            f"the keys of its sparse attention have {key_dim} values, of which {n_rotated} should "
+            "be rotated; wanted at least as many.",
+            path=keys.path,
+        )
     return {
         layer: PageIndex(
             layer=number,
             page_cells=page_cells,
-            n_heads=keys.get_int(f"{arch}.attention.indexer.head_count", minimum=1),
-            key_dim=keys.get_int(f"{arch}.attention.indexer.key_length", minimum=2),
+            n_heads=n_heads,
+            key_dim=key_dim,
             n_most=budget // page_cells,
         )
         for number, layer in enumerate(chosen)

@@ -109,7 +109,7 @@ class Qwen4Exp:
         weights, keys, states = Weights(model), model.metadata, StateMap()
         spec = read_decoder_spec(keys, n_vocab=weights.n_rows("token_embd.weight"))
         recurrent = read_recurrent_layers(keys, spec.n_layers)
-        indexes = read_page_indexes(keys, recurrent)
+        indexes = read_page_indexes(keys, recurrent, n_rotated=spec.rope.n_dims)
         delta = read_delta_spec(keys)
         ngram_layers = keys.get_array(PREFIX + "ple.layers", int, [])
         self._embedding = weights.embedding(spec)

@@ -59,6 +59,8 @@ class Weights:
         """
         is_flat = n_rows == 1 and len(self._model.tensor(name).shape) == 1
         tensor = self._checked(name, (n_cols,) if is_flat else (n_rows, n_cols))
+        if is_streamed:
+            self._model.expect_single_rows(name)
         blocks = self._model.tensor_bytes(name)
         address = int(blocks.ctypes.data)
         return self._take(Weight(name, tensor.quant, n_rows, n_cols, blocks, address, is_streamed))

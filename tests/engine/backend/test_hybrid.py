@@ -14,7 +14,7 @@ import pytest
 from engine.backend import cpu
 from engine.backend.base import Backend
 from engine.backend.cpu import CpuBackend
-from engine.errors import DeviceError
+from engine.errors import ConfigError, DeviceError
 from engine.step import (
     CellCopy,
     ChunkId,
@@ -293,6 +293,14 @@ def test_the_table_of_n_grams_is_not_read_at_the_start(path: Path) -> None:
         streamed = [weight.name for weight in backend._model.weights if weight.is_streamed]
     expected = ["per_layer_token_embd.weight"] if "qwen4exp" in path.stem else []
     assert streamed == expected
+
+
+def test_chunks_hold_whole_pages() -> None:
+    with (
+        pytest.raises(ConfigError, match="multiple of 4 .*got 126"),
+        open_backend(COMMITTED / "qwen4exp-t-f16.gguf", chunk_cells=126, n_chunks=9),
+    ):
+        pass
 
 
 def test_it_offers_what_the_protocol_says(backend: CpuBackend) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -306,3 +308,23 @@ def test_a_failed_open_leaves_the_file_free(tmp_path: Path) -> None:
         open_model(path)
     path.rename(tmp_path / "other.gguf")
     (tmp_path / "other.gguf").unlink()
+
+
+def test_single_rows_are_expected_where_the_system_takes_advice(tmp_path: Path) -> None:
+    table = np.arange(64 * 1024, dtype=np.float32).reshape(1024, 64)
+    tensors = {"a": np.zeros((64, 64), np.float32), "table": table, "z": np.zeros(9, np.float32)}
+    model = open_model(make_gguf(tmp_path / "table.gguf", {}, tensors))
+    model.expect_single_rows("table")
+    assert np.array_equal(model.tensor_rows("table")[1023].view(np.float32), table[1023])
+    if sys.platform == "linux":
+        # The kernel flags the part of the mapping: rr = random reads.
+        maps = Path("/proc/self/smaps").read_text().split("VmFlags:")
+        flags = [
+            after.split("\n", 1)[0] for before, after in pairwise(maps) if "table.gguf" in before
+        ]
+        assert [" rr " in f"{flag} " for flag in flags] in ([False, True], [False, True, False])
+    with pytest.raises(GGUFFormatError, match="nowhere"):
+        model.expect_single_rows("nowhere")
+    model.close()
+    with pytest.raises(ModelFileError, match="closed"):
+        model.expect_single_rows("table")

@@ -297,6 +297,11 @@ def drop_tensor(name: str) -> Callable[[Keys, Tensors], None]:
             "budget of 3",
         ),
         (
+            set_key("qwen4exp.attention.indexer.key_length", Typed(UINT32, 6)),
+            UnsupportedModelError,
+            "6 values, of which 8",
+        ),
+        (
             set_key("qwen4exp.attention.recurrent_layers", Typed(ARRAY, [True], BOOL)),
             GGUFFormatError,
             "1 layers, wanted 8",
