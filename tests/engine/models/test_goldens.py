@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from engine.backend.logits import compute_logits
+from kernels.cpu.library import Level, load_library
 from tests.engine.models.goldens import (
     Golden,
     committed,
@@ -82,6 +83,22 @@ def test_every_layer_meets_its_golden_output(golden: Golden) -> None:
         np.testing.assert_allclose(
             had[layer][at], rows, rtol=0, atol=RESIDUAL * float(np.abs(rows).max())
         )
+
+
+@pytest.mark.parametrize("level", list(Level), ids=lambda level: level.name)
+@pytest.mark.parametrize("golden", committed())
+def test_every_level_of_instructions_meets_the_golden_logits(golden: Golden, level: Level) -> None:
+    if level > load_library().best_level:
+        pytest.skip(f"this processor has no {level.name}")
+    values = golden.load()
+    ids, wanted = values["long.ids"], values["long.logits_last"]
+    with open_backend(golden.model, is_exact=True, level=level) as backend:
+        had = read(backend, ids, n_tokens=100)
+        assert np.abs(had - wanted).max() < (FLOAT_LOGIT if golden.is_float else QUANT_LOGIT)
+    with open_backend(golden.model, level=level) as backend:
+        had = read(backend, ids, n_tokens=100)
+        assert divergence(wanted, had) < DEFAULT_KL
+        assert np.array_equal(read(backend, ids, n_tokens=33), had)
 
 
 def chosen_tokens(pages: Array, lasts: Array, n_cells: int, page_cells: int) -> Array:
