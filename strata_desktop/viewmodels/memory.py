@@ -288,6 +288,7 @@ class MemoryModel(QObject):
     def _row(self, session: SessionHolding, pool: KvPoolSnapshot) -> SessionRow:
         return SessionRow(
             id=session.id,
+            key=session.key,
             order=self._order[session.id],
             name=self._names[session.id],
             color=self._colors.place(session.id),

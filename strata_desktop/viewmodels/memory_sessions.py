@@ -75,6 +75,7 @@ class SessionRow:
 
     Attributes:
         id: session id.
+        key: what its client calls it, "" if nothing.
         order: its number, for a steady order of equals.
         name: title of its conversation, or the id.
         color: palette place.
@@ -90,6 +91,7 @@ class SessionRow:
     """
 
     id: str
+    key: str = ""
     order: int
     name: str
     color: int
@@ -158,8 +160,12 @@ class SessionRow:
         )
         return (
             f"{self.name}, {self.state}, {where}: {count_text(self.n_tokens)} tokens in "
-            f"{self.n_chunks} chunks{shared}, {mib_text(self.n_bytes)} MiB."
+            f"{self.n_chunks} chunks{shared}, {mib_text(self.n_bytes)} MiB. {self._identity()}"
         )
+
+    def _identity(self) -> str:
+        """Return what the engine and its client call the session."""
+        return f"Session {self.id}, key {self.key}." if self.key else f"Session {self.id}."
 
 
 def cell_alignment(column: SessionColumn) -> Qt.AlignmentFlag:

@@ -15,6 +15,7 @@ from strata_desktop.client.engine_host import EngineHost
 from strata_desktop.client.status_feed import StatusFeed
 from strata_desktop.viewmodels.chat import ChatModel
 from strata_desktop.viewmodels.engine_state import EngineState
+from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.settings import WindowSettings
 from strata_desktop.viewmodels.store import ConversationStore
 from strata_desktop.views.chat_page import ChatPage
@@ -47,6 +48,7 @@ class MainWindow(QMainWindow):
 
     Attributes:
         chat_page: the chat page.
+        memory: state of the memory page; it remembers from the start on, shown or not.
         error_bar: says what went wrong and belongs to no message.
     """
 
@@ -55,6 +57,10 @@ class MainWindow(QMainWindow):
         self._parts = parts
         self._pages: dict[str, QWidget] = {}
         self._is_ended = False
+        self.memory = MemoryModel(parts.feed, parts.client)
+        self.memory.title_of = self._title_of
+        for told in (parts.chat.conversations.dataChanged, parts.chat.conversations.modelReset):
+            told.connect(self.memory.refresh_names)
         self.setWindowTitle("Strata")
         self.setAccessibleName("Strata")
         self.setMinimumSize(*LEAST_SIZE_PX)
@@ -114,6 +120,8 @@ class MainWindow(QMainWindow):
         parts = self._parts
         self._remember()
         parts.chat.close()
+        # The page may still be drawn; there is no store to ask any more.
+        self.memory.title_of = None
         parts.feed.stop()
         parts.client.close()
         parts.host.stop()
@@ -131,19 +139,22 @@ class MainWindow(QMainWindow):
         # Imported when first shown: plots take a while, and most starts only want to chat.
         parts = self._parts
         if name == "memory":
-            from strata_desktop.viewmodels.memory import MemoryModel
             from strata_desktop.views.memory_page import MemoryPage
 
-            return MemoryPage(MemoryModel(parts.feed, parts.client))
+            return MemoryPage(self.memory)
         if name == "models":
             from strata_desktop.viewmodels.models import ModelsModel
             from strata_desktop.views.models_page import ModelsPage
 
-            return ModelsPage(ModelsModel(parts.client, parts.host))
+            return ModelsPage(ModelsModel(parts.client, parts.host, feed=parts.feed))
         from strata_desktop.viewmodels.server import ServerModel
         from strata_desktop.views.server_page import ServerPage
 
         return ServerPage(ServerModel(parts.client, parts.host, parts.feed))
+
+    def _title_of(self, conversation_id: str) -> str | None:
+        head = self._parts.store.conversation(conversation_id)
+        return None if head is None else head.title
 
     def _add_page(self, name: str, page: QWidget) -> None:
         page.setProperty("role", "page")

@@ -77,6 +77,7 @@ class FakeEngine:
         chats: bodies of the chat requests so far.
         posts: (path, body) of the other POSTs.
         replies: path -> JSON of GETs and POSTs other than chat.
+        n_status_streams: status streams opened so far.
         statuses: payloads the status stream sends before it waits.
         released: scripts may wait for it; set by `close`.
         broken: set when writing to a client failed (it closed the connection).
@@ -88,6 +89,7 @@ class FakeEngine:
         self.posts: list[tuple[str, dict[str, Any]]] = []
         self.replies: dict[str, Any] = {}
         self.statuses: list[str] = []
+        self.n_status_streams = 0
         self.released = threading.Event()
         self.broken = threading.Event()
         engine = self
@@ -135,6 +137,7 @@ class FakeEngine:
         self._thread.start()
 
     def _stream_status(self, reply: Reply) -> None:
+        self.n_status_streams += 1
         reply.begin()
         for payload in self.statuses:
             reply.event(payload)
