@@ -152,7 +152,7 @@ INLINE void unpack_flat_strip(const format *f, const uint8_t *row, int64_t s, in
     const uint8_t *w = row + s * STRIP_GROUPS * pair_bytes;
     const int is_odd = f->block_weights == 32 && n_cols - s * STRIP < n_groups * 64; /* half a group at the end */
     uint32_t bits[8] = {0};
-    for (int g = 0; g < n_groups; g++, w += pair_bytes) {
+    UNROLLED for (int g = 0; g < n_groups; g++, w += pair_bytes) {
         /* Where there is no second block the first stands for it: codes of x are zero there. */
         const flat_group group = f->flat(w, is_odd && g == n_groups - 1 ? w : w + f->block_bytes);
         y->w[2 * g] = group.w[0];
@@ -161,6 +161,14 @@ INLINE void unpack_flat_strip(const format *f, const uint8_t *row, int64_t s, in
         bits[2 * g + 1] = group.scales[1];
     }
     spread_scales(bits, f, y->scales, &y->shifts);
+}
+
+INLINE void unpack_rest(const format *f, const uint8_t *row, int64_t s, int64_t n_cols, int n_groups, strip *y) {
+    switch (n_groups) { /* counts are constants, so that nothing goes through memory */
+        case 1: return unpack_flat_strip(f, row, s, n_cols, 1, y);
+        case 2: return unpack_flat_strip(f, row, s, n_cols, 2, y);
+        case 3: return unpack_flat_strip(f, row, s, n_cols, 3, y);
+    }
 }
 
 INLINE void unpack_super_strip(const format *f, const uint8_t *row, int64_t s, strip *y) {
@@ -203,7 +211,7 @@ INLINE floats16 add_shifts(floats16 sum, floats16 shifts, const float *x_sums) {
 INLINE floats16 add_strip(const format *f, floats16 sum, const strip *w, const int n_groups, x_strip x) {
     if (f->flat) {
         floats16 part = all16(0);
-        for (int g = 0; g < n_groups; g++) {
+        UNROLLED for (int g = 0; g < n_groups; g++) {
             const ints16 half = dot2(no_sum(), w->w[2 * g], x.codes[2 * g]);
             part = add_group(part, dot2(half, w->w[2 * g + 1], x.codes[2 * g + 1]), w->scales[g]);
         }
@@ -217,6 +225,14 @@ INLINE floats16 add_strip(const format *f, floats16 sum, const strip *w, const i
         sum = add_super(sum, even + odd, w->d, x.scale);
     }
     return f->has_shifts ? add_shifts(sum, w->shifts, x.sums) : sum;
+}
+
+/* A last strip that is not full. */
+INLINE floats16 add_rest(const format *f, const strata_dots *dots, const uint8_t *row, int64_t s, const int n_groups,
+                         floats16 sum) {
+    strip w;
+    unpack_flat_strip(f, row, s, dots->n_cols, n_groups, &w);
+    return add_strip(f, sum, &w, n_groups, x_at(dots, 0, s));
 }
 
 /* A row of weights with the only row of x. */
@@ -233,13 +249,13 @@ INLINE floats16 row_sums(const format *f, const strata_dots *dots, int64_t r) {
             unpack_super_strip(f, row, s, &w);
         sum = add_strip(f, sum, &w, STRIP_GROUPS, x_at(dots, 0, s));
     }
-    if (f->flat && s * STRIP < n_cols) {
-        const int n_groups = groups_at(n_cols, s);
-        strip w;
-        unpack_flat_strip(f, row, s, n_cols, n_groups, &w);
-        sum = add_strip(f, sum, &w, n_groups, x_at(dots, 0, s));
+    if (!f->flat || s * STRIP >= n_cols) return sum;
+    switch (groups_at(n_cols, s)) { /* counts are constants, so that nothing goes through memory */
+        case 1: return add_rest(f, dots, row, s, 1, sum);
+        case 2: return add_rest(f, dots, row, s, 2, sum);
+        case 3: return add_rest(f, dots, row, s, 3, sum);
     }
-    return sum;
+    return add_rest(f, dots, row, s, STRIP_GROUPS, sum); /* with half a group */
 }
 
 /* TILE_W strips of weights with n_x strips of x; sums[t][r] are W_ROWS apart. */
@@ -351,7 +367,7 @@ INLINE void dot_many(const format *f, const strata_dots *dots) {
                     else if (n_groups == STRIP_GROUPS)
                         unpack_flat_strip(f, row, s, dots->n_cols, STRIP_GROUPS, w + i);
                     else
-                        unpack_flat_strip(f, row, s, dots->n_cols, n_groups, w + i);
+                        unpack_rest(f, row, s, dots->n_cols, n_groups, w + i);
                 }
                 for (int64_t t = 0; t < n_x; t++) x[t] = x_at(dots, t0 + t, s);
                 if (f->has_shifts)

@@ -79,6 +79,9 @@ static void load_cells(const strata_half *cells, int64_t cell_values, float *y, 
                        int64_t head_dim) {
     for (int64_t c = 0; c < n_cells; c++, cells += cell_values, y += head_dim) {
         int64_t d = 0;
+        /* The next tile: heads lie apart, which processors do not foresee across pages. */
+        for (; d < head_dim; d += 32) __builtin_prefetch(cells + STRATA_TILE_CELLS * cell_values + d);
+        d = 0;
         for (; d + 16 <= head_dim; d += 16)
             store16(y + d, __builtin_convertvector(*(const halves16 *)(const void *)(cells + d), floats16));
         for (; d < head_dim; d++) {
