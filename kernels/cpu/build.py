@@ -49,6 +49,7 @@ HEADERS = (
     "unpack_flat.h",
     "unpack_iq.h",
     "unpack_k.h",
+    "values.h",
     "../include/blocks.h",
     "../include/grids.h",
 )

@@ -52,6 +52,7 @@ INLINE codes32 negate(codes32 x, uint32_t bits) {
 INLINE codes32 with_bits(uint32_t bits, int16_t value) { return bit_masks(bits) & value; }
 
 #include "codes.h"
+#include "values.h"
 #include "unpack_flat.h"
 #include "unpack_k.h"
 #include "unpack_iq.h"

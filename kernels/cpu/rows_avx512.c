@@ -32,6 +32,7 @@ INLINE codes32 negate(codes32 x, uint32_t bits) {
 INLINE codes32 with_bits(uint32_t bits, int16_t value) { return (codes32)_mm512_maskz_set1_epi16(bits, value); }
 
 #include "codes.h"
+#include "values.h"
 #include "unpack_flat.h"
 #include "unpack_k.h"
 #include "unpack_iq.h"

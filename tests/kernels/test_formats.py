@@ -258,6 +258,18 @@ def test_products_of_codes_mean_their_definition(team: Team, quant: QuantType, n
     assert (np.abs(had - exact) <= sizes_of(steps, plain) / 2 + CODES * sizes).all()
 
 
+@pytest.mark.parametrize("quant", [q for q in CODED if q.n_weights < 256], ids=named)
+def test_rows_may_end_anywhere_in_a_strip(team: Team, quant: QuantType) -> None:
+    for n_cols in range(quant.n_weights, 600, quant.n_weights):
+        weight, x = tame_blocks(quant, 3, n_cols), activations(3, n_cols)
+        sizes = sizes_of(x, dequantize(weight, quant, n_cols))
+        of_codes = matmul.matmul_codes(x, weight, quant)
+        together = native.matmul(team, x, weight, quant)
+        assert (np.abs(together - of_codes) / sizes).max() < CODES, n_cols
+        alone = native.matmul(team, x[1:2].copy(), weight, quant)
+        assert np.array_equal(alone[0], together[1]), n_cols
+
+
 @pytest.mark.parametrize("n_rows", [1, 5])
 @every_format
 def test_exact_products_mean_their_definition(team: Team, quant: QuantType, n_rows: int) -> None:
