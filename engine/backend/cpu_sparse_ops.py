@@ -129,10 +129,11 @@ class CpuOps(CpuLayerOps):
         check_shapes(q.n_cols == index.n_heads * index.key_dim, "select_pages", q, index)
         layout, n_threads = self._kv.layout, self._team.n_threads
         n_pages = layout.n_table * layout.chunk_cells // index.page_cells
+        n_most = min(index.n_most, n_pages)
         selection = Selection(
-            pages=self._ids(q.n_rows * index.n_most),
+            pages=self._ids(q.n_rows * n_most),
             lasts=self._ids(q.n_rows),
-            n_most=index.n_most,
+            n_most=n_most,
             page_cells=index.page_cells,
         )
         with self.scratch():
@@ -150,13 +151,13 @@ class CpuOps(CpuLayerOps):
                     key_dim=index.key_dim,
                     page_cells=index.page_cells,
                     n_pages=n_pages,
-                    n_most=index.n_most,
+                    n_most=n_most,
                 )
             )
             self._record(
                 layer_records.SelectPages(
                     kind=layer_records.SelectPages.KIND,
-                    n_most=index.n_most,
+                    n_most=n_most,
                     scores=scores.address,
                     positions=batch.positions.address,
                     pages=selection.pages.address,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.errors import GGUFFormatError, UnsupportedModelError
@@ -151,7 +152,7 @@ def read_decoder_spec(metadata: Metadata, *, n_vocab: int) -> ModelSpec:
         ),
         n_vocab=n_vocab,
         context_tokens=metadata.get_int(f"{arch}.context_length", minimum=1),
-        norm_epsilon=metadata.get_float(f"{arch}.attention.layer_norm_rms_epsilon"),
+        norm_epsilon=_read_positive(metadata, f"{arch}.attention.layer_norm_rms_epsilon"),
         rope=_read_rope(metadata, arch, head_dim),
         n_experts=n_experts,
         n_experts_used=_read_experts_used(metadata, arch, n_experts),
@@ -261,11 +262,17 @@ def _read_rope(metadata: Metadata, arch: str, head_dim: int) -> RopeSpec:
             "rope_freqs.weight. Use another file of the model.",
             path=metadata.path,
         )
-    scale = metadata.get_float(f"{arch}.rope.scaling.factor", 1.0) if kind == "linear" else 1.0
-    if scale <= 0:
+    scale = 1.0
+    if kind == "linear":
+        scale = _read_positive(metadata, f"{arch}.rope.scaling.factor", 1.0)
+    base = _read_positive(metadata, f"{arch}.rope.freq_base", 10000.0)
+    return RopeSpec(n_dims=n_dims, base=base, scale=scale)
+
+
+def _read_positive(metadata: Metadata, key: str, default: float | None = None) -> float:
+    value = metadata.get_float(key) if default is None else metadata.get_float(key, default)
+    if not 0 < value < math.inf:
         raise UnsupportedModelError(
-            f"{arch}.rope.scaling.factor is {scale}, wanted more than 0.", path=metadata.path
+            f"{key} is {value}, wanted a number above 0.", path=metadata.path
         )
-    return RopeSpec(
-        n_dims=n_dims, base=metadata.get_float(f"{arch}.rope.freq_base", 10000.0), scale=scale
-    )
+    return value

@@ -10,7 +10,7 @@
 
 INLINE floats16 sigmoid16(floats16 x) { return 1.0f / (1.0f + exp16(-x)); }
 
-/* y = f(x), 16 values at a time. */
+/* Does `body` for each 16 of n values and `body_some` for the n_left values behind them. */
 #define FOR_ALL_16(n, at, body, body_some)            \
     do {                                              \
         int64_t at = 0;                               \
@@ -42,7 +42,8 @@ static void scale_row(float *x, float factor, int64_t n) {
 
 static void add_scaled_row(float *x, const float *y, float factor, int64_t n) {
     FOR_ALL_16(n, i, store16(x + i, STRATA_FMA(load16(y + i), all16(factor), load16(x + i))),
-               store_some(x + i, STRATA_FMA(load_some(y + i, n_left), all16(factor), load_some(x + i, n_left)), n_left));
+               store_some(x + i, STRATA_FMA(load_some(y + i, n_left), all16(factor), load_some(x + i, n_left)),
+                          n_left));
 }
 
 static float dot_row(const float *x, const float *y, int64_t n) {

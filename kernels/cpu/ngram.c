@@ -58,7 +58,8 @@ void strata_do_ngram_gate(const strata_worker *worker, const strata_ngram_gate *
     int64_t first, stop;
     strata_share(op->n_rows, worker->n_threads, task, &first, &stop);
     for (int64_t i = first * op->n_streams; i < stop * op->n_streams; i++) {
-        const float z = worker->layers->dot_row(op->key + i * op->n_cols, op->query + i * op->n_cols, op->n_cols) * scale;
+        const float *key = op->key + i * op->n_cols, *query = op->query + i * op->n_cols;
+        const float z = worker->layers->dot_row(key, query, op->n_cols) * scale;
         const float root = z == 0 ? 0 : copysignf(sqrtf(fmaxf(fabsf(z), 1e-6f)), z);
         float *y = op->y + i * op->n_cols;
         memcpy(y, op->value + i / op->n_streams * op->n_cols, (size_t)op->n_cols * sizeof *y);

@@ -16,7 +16,7 @@ from engine.gguf.reader import open_model
 from engine.gguf.summary import summarize
 from engine.models.qwen3next import key_head_parts
 from engine.models.registry import ARCHITECTURES, build_model
-from tests.builders import ARRAY, BOOL, INT32, UINT32, UINT64, RawTensor, Typed
+from tests.builders import ARRAY, BOOL, FLOAT32, INT32, UINT32, UINT64, RawTensor, Typed
 from tests.engine.models.goldens import COMMITTED, open_backend, read
 from tests.engine.models.rewrite import Keys, Tensors, rewrite, rows_of, with_rows
 
@@ -295,6 +295,16 @@ def drop_tensor(name: str) -> Callable[[Keys, Tensors], None]:
             set_key("qwen4exp.attention.indexer.top_k", Typed(UINT32, 3)),
             UnsupportedModelError,
             "budget of 3",
+        ),
+        (
+            set_key("qwen4exp.rope.freq_base", Typed(FLOAT32, float("nan"))),
+            UnsupportedModelError,
+            "freq_base is nan",
+        ),
+        (
+            set_key("qwen4exp.attention.layer_norm_rms_epsilon", Typed(FLOAT32, 0.0)),
+            UnsupportedModelError,
+            "rms_epsilon is 0.0",
         ),
         (
             set_key("qwen4exp.attention.indexer.key_length", Typed(UINT32, 6)),
