@@ -55,9 +55,25 @@ def describe(summary: ModelSummary) -> str:
         ("Context", f"{summary.context_tokens:,} tokens"),
         ("K/V per token", as_bytes(summary.kv_bytes_per_token)),
         ("K/V of a whole context", as_bytes(kv_context_bytes)),
+        *((f"K/V per token in {name}", as_bytes(n)) for name, n in summary.kv_format_bytes.items()),
+        *(
+            (f"Size of {group}", f"{as_bytes(n)}: {_formats(summary, group)}")
+            for group, n in summary.group_bytes.items()
+            if n
+        ),
     ]
+    if summary.state_bytes_per_lane:
+        rows.append(("Recurrent state of a lane", as_bytes(summary.state_bytes_per_lane)))
+    rows.extend(("Warning", warning) for warning in summary.warnings)
     width = max(len(label) for label, _ in rows)
     return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+
+def _formats(summary: ModelSummary, group: str) -> str:
+    """Return the formats of a group's tensors with their shares of its bytes."""
+    formats = summary.group_formats.get(group, {})
+    n_all = sum(formats.values()) or 1
+    return ", ".join(f"{kind} {100 * n / n_all:.1f} %" for kind, n in formats.items())
 
 
 def as_bytes(n_bytes: int) -> str:
