@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import time
+import mmap
 
 import psutil
 import pytest
@@ -16,6 +16,7 @@ from engine.host_memory import (
     read_host_memory,
     windows_memory,
 )
+from tests.call_count import count_calls
 
 MEMINFO = """MemTotal:       32000 kB
 MemFree:         1000 kB
@@ -26,8 +27,8 @@ Committed_AS:    9000 kB
 Odd line without a figure:
 """
 
-READ_LIMIT_S = 0.005
-"""The dashboard reads ten times a second; a reading takes 0.1 ms, so 5 ms means it went wrong."""
+MAX_READ_CALLS = 500
+"""The dashboard reads ten times a second; about 150 calls of functions are usual."""
 
 
 @pytest.mark.parametrize(("mode", "has_limit"), [(0, False), (1, False), (2, True)])
@@ -79,19 +80,16 @@ def test_this_machine_agrees_with_psutil() -> None:
 
 def test_process_memory_follows_what_is_allocated() -> None:
     before = read_host_memory().process_bytes
-    held = bytearray(b"\x01") * (64 << 20)
-    after = read_host_memory().process_bytes
-    assert after - before > 32 << 20, len(held)
+    # Pages of its own: the allocator might hand out some that were resident already.
+    with mmap.mmap(-1, 64 << 20) as held:
+        held.write(b"\x01" * len(held))
+        after = read_host_memory().process_bytes
+    assert after - before > 32 << 20
 
 
 def test_a_reading_is_cheap() -> None:
     read_host_memory()
-    best_s = float("inf")
-    for _ in range(20):
-        started = time.perf_counter()
-        read_host_memory()
-        best_s = min(best_s, time.perf_counter() - started)
-    assert best_s < READ_LIMIT_S
+    assert count_calls(read_host_memory) < MAX_READ_CALLS
 
 
 def test_vram_is_a_card_or_a_sentence() -> None:

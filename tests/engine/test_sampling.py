@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 from engine.errors import DeviceError, InvalidRequestError
 from engine.sampling import Sampler, SamplingParams
+from tests.call_count import count_calls
 
 N_DRAWS = 4000
 MAX_SHARE_ERROR = 5 * math.sqrt(0.25 / N_DRAWS)
 """Five standard deviations of the share of a coin; seeds are fixed, so it holds or fails always."""
-MAX_PICK_MS = 250
-"""A pick from 250,000 tokens takes 1 to 8 ms; the rest is for busy machines."""
+MAX_PICK_CALLS = 1000
+"""What a pick from 250,000 tokens may cost, in calls of functions; 30 to 200 are usual."""
 
 steady = settings(deadline=None, derandomize=True, database=None)
 
@@ -298,10 +298,10 @@ def test_whole_numbers_are_numbers() -> None:
     "given_settings",
     [{}, {"temperature": 0.7}, {"temperature": 0.7, "top_k": 40}, {"temperature": 1, "top_p": 0.9}],
 )
-def test_large_vocabulary_is_fast(given_settings: dict[str, Any]) -> None:
+def test_a_large_vocabulary_is_not_walked_through(
+    given_settings: dict[str, Any],
+) -> None:
     logits = (np.random.default_rng(0).standard_normal(250_000) * 3).astype(np.float32)
     sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.1, **given_settings), range(64))
-    start = time.perf_counter()
-    for _ in range(4):
-        sampler.accept(sampler.pick(logits))
-    assert (time.perf_counter() - start) / 4 * 1000 < MAX_PICK_MS
+    n_calls = count_calls(lambda: sampler.accept(sampler.pick(logits)))
+    assert n_calls < MAX_PICK_CALLS

@@ -17,9 +17,12 @@ from engine.loading import BackendOrder, MakeBackend
 from engine.service import SWITCH_INTERVAL_S, EngineService, expert_state
 from engine.stats import LoadProgress
 from tests.builders import make_tiny_llama
+from tests.call_count import count_calls
 from tests.scripted_backend import ScriptedBackend, ScriptedSpec
 
 LIMIT_S = 30
+MAX_STATUS_CALLS = 1000
+"""A status is made ten times a second; about 200 calls of functions are usual."""
 
 MakeService = Callable[..., EngineService]
 
@@ -236,10 +239,8 @@ def test_start_and_stop_leave_no_thread(
     service.load(model)
     assert service.wait_ready(LIMIT_S)
     assert httpx.get(f"{address}/health").json()["model"] == "tiny"
-    started_s = time.monotonic()
     service.stop()
     service.stop()
-    assert time.monotonic() - started_s < 2
     assert {t.name for t in threading.enumerate() if t.name.startswith("strata")} <= before
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{address}/health")
@@ -247,13 +248,15 @@ def test_start_and_stop_leave_no_thread(
         service.load(model)
 
 
-def test_stop_while_loading_is_quick(make_service: MakeService, model: ModelConfig) -> None:
+def test_stop_does_not_wait_for_a_load(
+    make_service: MakeService, backends: SlowBackends, model: ModelConfig
+) -> None:
     service = make_service()
     service.start()
     service.load(model)
-    started_s = time.monotonic()
+    wait_until(lambda: backends.n_begun == 1)
     service.stop()
-    assert time.monotonic() - started_s < 2
+    assert backends.made == []
 
 
 def test_status_is_cheap(
@@ -263,12 +266,7 @@ def test_status_is_cheap(
     backends.gate.set()
     service.load(model)
     assert service.wait_ready(LIMIT_S)
-    best_s = float("inf")
-    for _ in range(20):
-        started_s = time.perf_counter()
-        service.status()
-        best_s = min(best_s, time.perf_counter() - started_s)
-    assert best_s < 0.01
+    assert count_calls(service.status) < MAX_STATUS_CALLS
 
 
 def test_experts_say_why_there_are_none(

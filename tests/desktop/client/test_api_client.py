@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 from pytestqt.qtbot import QtBot
@@ -198,7 +197,7 @@ def test_two_streams_run_at_once(qtbot: QtBot, engine: FakeEngine, client: ApiCl
     assert [one.text for one in heard] == ["one", "two"]
 
 
-def test_close_in_the_middle_is_quick(qtbot: QtBot, engine: FakeEngine) -> None:
+def test_close_in_the_middle_does_not_wait_for_the_answer(qtbot: QtBot, engine: FakeEngine) -> None:
     def script(body: dict[str, Any], reply: Reply) -> None:
         reply.begin()
         reply.text("a")
@@ -208,9 +207,8 @@ def test_close_in_the_middle_is_quick(qtbot: QtBot, engine: FakeEngine) -> None:
     made = ApiClient(engine.address)
     heard = Heard(made.stream_chat(ASK))
     qtbot.waitUntil(lambda: heard.text == "a")
-    began = time.monotonic()
     made.close()
-    assert time.monotonic() - began < 1.5
+    assert not made._thread.is_alive()
     made.get_json("/health", lambda reply: None)
     qtbot.wait(20)
     assert heard.ends == []

@@ -85,16 +85,14 @@ def test_enter_sends_and_the_answer_appears(qtbot: QtBot, page: ChatPage) -> Non
 
 def test_a_bubble_is_as_small_as_its_text(qtbot: QtBot, page: ChatPage) -> None:
     say(qtbot, page, "hello world")
-    qtbot.wait(30)
     text = views(page)[0]._body
-    assert text.parentWidget().height() < 50
+    qtbot.waitUntil(lambda: 0 < text.parentWidget().height() < 50)
     assert text.parentWidget().width() < 160
     assert text.height() >= text.document().size().height()
     say(qtbot, page, "long words " * 60)
-    qtbot.wait(30)
     text = views(page)[2]._body
+    qtbot.waitUntil(lambda: text.height() >= text.document().size().height() > 60)
     assert text.parentWidget().width() <= page.transcript.viewport().width() - 72
-    assert text.height() >= text.document().size().height() > 60
 
 
 def test_shift_enter_begins_a_line(qtbot: QtBot, page: ChatPage) -> None:
@@ -364,8 +362,7 @@ def test_long_chat_opens_with_its_end_and_shows_earlier_on_the_way_up(
     )
     model.current.reload()
     page.transcript.follow()
-    qtbot.wait(50)
-    assert texts(page)[-1] == "message 99"
+    qtbot.waitUntil(lambda: texts(page)[-1] == "message 99")
     n_shown = len(views(page))
     assert n_shown < 60
     bar = page.transcript.verticalScrollBar()
@@ -373,9 +370,7 @@ def test_long_chat_opens_with_its_end_and_shows_earlier_on_the_way_up(
     first = views(page)[0]
     bar.setValue(50)
     qtbot.waitUntil(lambda: len(views(page)) > n_shown)
-    qtbot.wait(50)
-    place = first.mapTo(page.transcript.viewport(), QPoint(0, 0)).y()
-    assert -100 < place < 100
+    qtbot.waitUntil(lambda: -100 < first.mapTo(page.transcript.viewport(), QPoint(0, 0)).y() < 100)
 
 
 def test_settings_drawer_changes_the_conversation(qtbot: QtBot, page: ChatPage) -> None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QLabel, QWidget
 
 from engine.stats import VramSnapshot, WorkCounts
 from strata_desktop.views.memory_page import MemoryPage
 from strata_desktop.views.meter_curve import MemoryCurve
 from tests.desktop.fake_engine import FakeEngine
+from tests.desktop.paints import PaintCount, settle
 from tests.desktop.snapshots import GIB, HOST, Held, make_pool, make_status
 
 pytest_plugins = ("tests.desktop.panel_fixtures",)
@@ -31,20 +32,6 @@ def page(qtbot, memory) -> MemoryPage:
 def texts(widget: QWidget) -> str:
     labels = [label for label in widget.findChildren(QLabel) if label.isVisible()]
     return "\n".join(label.text() for label in labels)
-
-
-class PaintCount(QObject):
-    """Counts the paints of a widget."""
-
-    def __init__(self, widget: QWidget) -> None:
-        super().__init__(widget)
-        self.n = 0
-        widget.installEventFilter(self)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() is QEvent.Type.Paint:
-            self.n += 1
-        return False
 
 
 def test_before_the_first_report_it_says_so(page) -> None:
@@ -111,9 +98,7 @@ def test_hundred_reports_a_second_repaint_ten_times(page, feed, clock, show, qtb
         "map": PaintCount(page.pool.map),
         "table": PaintCount(page.sessions.table.viewport()),
     }
-    qtbot.wait(20)
-    for count in watched.values():
-        count.n = 0
+    settle(qtbot, *watched.values())
     for number in range(100):
         held = dataclasses.replace(BUSY, n_tokens=9000 + 40 * number)
         work = WorkCounts(decode_tokens_per_s=20.0 + number)
@@ -126,9 +111,10 @@ def test_hundred_reports_a_second_repaint_ten_times(page, feed, clock, show, qtb
 
 
 def test_nothing_runs_while_nothing_comes(page, show, clock, qtbot) -> None:
-    show(BUSY)
-    qtbot.wait(50)
     count = PaintCount(page.pool.map)
+    show(BUSY)
+    qtbot.waitUntil(lambda: count.n > 0)
+    settle(qtbot, count)
     timers = [timer for timer in page.findChildren(QTimer) if timer.isActive()]
     assert [timer for timer in timers if not timer.isSingleShot()] == []
     qtbot.wait(150)
@@ -138,9 +124,10 @@ def test_nothing_runs_while_nothing_comes(page, show, clock, qtbot) -> None:
 
 def test_layout_stays_while_numbers_change(page, show, qtbot) -> None:
     show(BUSY, IDLE)
+    settle(qtbot, PaintCount(page.pool.map), PaintCount(page.sessions))
     places = [(child.objectName(), child.geometry()) for child in (page.pool, page.sessions)]
     show(dataclasses.replace(BUSY, n_tokens=30_000, tokens_per_s=123.4), IDLE)
-    qtbot.wait(20)
+    settle(qtbot, PaintCount(page.pool.map), PaintCount(page.sessions))
     assert [
         (child.objectName(), child.geometry()) for child in (page.pool, page.sessions)
     ] == places

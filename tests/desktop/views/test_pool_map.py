@@ -6,6 +6,7 @@ from PySide6.QtGui import QColor, QImage
 
 from strata_desktop.views.pool_map import PoolMap
 from strata_desktop.views.theme import session_color
+from tests.desktop.paints import PaintCount, settle
 from tests.desktop.snapshots import Held, make_pool, make_status
 
 pytest_plugins = ("tests.desktop.panel_fixtures",)
@@ -123,7 +124,7 @@ def test_keys_walk_the_map(qtbot, memory, show) -> None:
 
 def test_only_changed_tiles_are_painted(qtbot, memory, feed, clock, show) -> None:
     widget = shown_map(qtbot, memory, show, A, n_chunks=1024)
-    widget.repaint()
+    settle(qtbot, PaintCount(widget))
     before = widget.n_tiles_painted
     grown = Held(id="s1", n_tokens=A.n_tokens + 900, state="writing", lane=0)
     feed.status.emit(make_status(make_pool(1024, [grown]), time_s=2000))
@@ -135,8 +136,7 @@ def test_only_changed_tiles_are_painted(qtbot, memory, feed, clock, show) -> Non
 
 def test_nothing_is_painted_when_nothing_changed(qtbot, memory, show) -> None:
     widget = shown_map(qtbot, memory, show, A, n_chunks=64)
-    widget.repaint()
-    qtbot.wait(1)
+    settle(qtbot, PaintCount(widget))
     before = widget.n_tiles_painted
     show(A, n_chunks=64)
     qtbot.wait(20)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -56,60 +56,79 @@ def test_health(rig: ApiRig) -> None:
     assert health["max_context"] == 256
 
 
-async def collect(rig: ApiRig, *, for_s: float) -> list[tuple[float, StatusSnapshot]]:
-    """Follow the events for some time; (when, what)."""
+class Looks:
+    """The server's clock, moved by hand: each wait of the stream is one look at the engine.
+
+    Attributes:
+        now_s: the time.
+        waits_s: how long the stream wanted to wait, each time.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        self.waits_s: list[float] = []
+        monkeypatch.setattr(status, "time", self)
+        monkeypatch.setattr(status, "asyncio", self)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def sleep(self, wait_s: float) -> None:
+        self.waits_s.append(wait_s)
+        self.now_s += wait_s
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
+
+
+async def collect(
+    rig: ApiRig, looks: Looks, *, n_frames: int, after: Callable[[int], None] = lambda _n: None
+) -> list[tuple[float, StatusSnapshot]]:
+    """Take frames, each with its time by the server's clock; `after` is called behind each."""
     seen: list[tuple[float, StatusSnapshot]] = []
     frames = status.snapshot_frames(rig.service)
-    started_s = time.monotonic()
-    try:
-        while (left_s := started_s + for_s - time.monotonic()) > 0:
-            try:
-                frame = await asyncio.wait_for(anext(frames), left_s)
-            except (TimeoutError, StopAsyncIteration):
-                break
-            payload = frame.removeprefix(b"data: ").removesuffix(b"\n\n")
-            seen.append((time.monotonic() - started_s, parse_status(payload)))
-    finally:
-        await frames.aclose()  # type: ignore[attr-defined]
+    began_s = looks.now_s
+    async for frame in frames:
+        payload = frame.removeprefix(b"data: ").removesuffix(b"\n\n")
+        seen.append((looks.now_s - began_s, parse_status(payload)))
+        if len(seen) == n_frames:
+            break
+        await asyncio.to_thread(after, len(seen))
+    await frames.aclose()  # type: ignore[attr-defined]
     return seen
 
 
-def test_an_idle_server_sends_one_snapshot_and_then_keeps_quiet(rig: ApiRig) -> None:
-    seen = asyncio.run(collect(rig, for_s=1.0))
-    assert len(seen) == 1
-    assert not status.is_busy(seen[0][1])
+def test_an_idle_server_sends_every_two_seconds_and_no_more(rig: ApiRig, looks: Looks) -> None:
+    seen = asyncio.run(collect(rig, looks, n_frames=3))
+    assert not any(status.is_busy(snapshot) for _, snapshot in seen)
+    assert [at_s for at_s, _ in seen] == pytest.approx([0, 2, 4], abs=status.BUSY_INTERVAL_S)
+    assert set(looks.waits_s) == {status.BUSY_INTERVAL_S}
 
 
-def test_an_idle_server_still_sends_every_two_seconds(rig: ApiRig) -> None:
-    seen = asyncio.run(collect(rig, for_s=2.5))
-    assert len(seen) == 2
-    assert seen[1][0] >= status.IDLE_INTERVAL_S
-
-
-def test_a_busy_server_sends_often_but_not_too_often(make_rig: MakeRig) -> None:
+def test_a_busy_server_sends_ten_times_a_second(make_rig: MakeRig, looks: Looks) -> None:
     rig = make_rig(delay_s=0.02)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(rig.chat, max_tokens=200, ignore_eos=True)
+        rig.wait_until(lambda: rig.snapshot().requests.running == 1)
+        rig.gate.clear()
+        seen = asyncio.run(collect(rig, looks, n_frames=5))
+        rig.gate.set()
+        asked.result()
+    assert all(status.is_busy(snapshot) for _, snapshot in seen)
+    assert [at_s for at_s, _ in seen] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
 
-    async def go() -> list[tuple[float, StatusSnapshot]]:
-        asking = asyncio.create_task(asyncio.to_thread(rig.chat, max_tokens=60, ignore_eos=True))
-        seen = await collect(rig, for_s=1.0)
-        await asking
-        return seen
 
-    seen = asyncio.run(go())
-    assert 3 <= len(seen) <= 11
-    assert any(status.is_busy(snapshot) for _, snapshot in seen)
-
-
-def test_a_change_is_told_at_once(rig: ApiRig) -> None:
+def test_a_change_is_told_at_once(rig: ApiRig, looks: Looks) -> None:
     rig.chat()
+    rig.wait_until(lambda: not rig.snapshot().is_busy)
 
-    async def go() -> list[tuple[float, StatusSnapshot]]:
-        following = asyncio.create_task(collect(rig, for_s=1.5))
-        await asyncio.sleep(0.3)
-        await asyncio.to_thread(rig.post, "/v1/sessions/forget", {})
-        return await following
+    def forget(_n_seen: int) -> None:
+        rig.post("/v1/sessions/forget", {})
 
-    seen = asyncio.run(go())
+    seen = asyncio.run(collect(rig, looks, n_frames=2, after=forget))
+    assert seen[1][0] == pytest.approx(status.BUSY_INTERVAL_S)
     pools = [snapshot.engine.kv_pool for _, snapshot in seen if snapshot.engine is not None]
     assert [len(pool.sessions) for pool in pools] == [1, 0]
     assert pools[-1].free == pools[-1].cells
@@ -117,9 +136,9 @@ def test_a_change_is_told_at_once(rig: ApiRig) -> None:
 
 def test_the_stream_ends_when_the_service_stops(rig: ApiRig) -> None:
     async def go() -> None:
-        following = asyncio.create_task(collect(rig, for_s=20))
-        await asyncio.sleep(0.2)
+        frames = status.snapshot_frames(rig.service)
+        await anext(frames)
         await asyncio.to_thread(rig.service.stop)
-        await asyncio.wait_for(following, 2)
+        assert [frame async for frame in frames] == []
 
     asyncio.run(go())

@@ -44,8 +44,9 @@ from tests.builders import (
 MEMORY_BYTES = 256 << 20
 """What the process may take on top of what it has after its imports."""
 
-SLOWEST_S = 1.0
 HANG_S = 30
+"""A file that takes longer ends the run, with a trace of where it hangs."""
+
 NUMBERS = (0, 1, 2, 3, 7, 8, 9, 12, 13, 31, 32, 255, 1 << 16, 1 << 31, (1 << 32) - 1)
 WIDE_NUMBERS = (*NUMBERS, 1 << 32, 1 << 48, 1 << 60, (1 << 61) + 1, 1 << 63, (1 << 64) - 1)
 
@@ -172,8 +173,6 @@ def run(count: int, seed: int) -> dict[str, Any]:
                 raise
             elapsed_s = time.perf_counter() - started
             faulthandler.cancel_dump_traceback_later()
-            if elapsed_s > SLOWEST_S:
-                raise TimeoutError(f"case {index} of seed {seed} took {elapsed_s:.2f} s")
             slowest_s = max(slowest_s, elapsed_s)
             outcomes[outcome] += 1
     return {"outcomes": dict(outcomes), "slowest_s": slowest_s}

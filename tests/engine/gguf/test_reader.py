@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.builders import (
     make_gguf,
     make_tiny_llama,
 )
+from tests.call_count import count_calls
 
 KEYS = {"general.architecture": "llama"}
 
@@ -140,21 +140,19 @@ def test_bad_alignment_names_the_key(tmp_path: Path, alignment: Any) -> None:
 
 
 def test_metadata_and_list_do_not_touch_tensor_bytes(tmp_path: Path) -> None:
-    # 4 GiB of tensor data that no disk holds: a sparse file. Reading it would take seconds.
+    # 4 GiB of tensor data that no disk holds: a sparse file.
     encoded = gguf_bytes(KEYS, {"big": RawTensor((1 << 30,), QuantType.F32, b"")})
     path = write(tmp_path, encoded)
     os.truncate(path, len(encoded) + (4 << 30))
-    started = time.perf_counter()
     tracemalloc.start()
     with open_model(path) as model:
         assert model.tensors["big"].n_bytes == 4 << 30
         assert not model.tensor_bytes("big")[-16:].any()
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
-    assert time.perf_counter() - started < 1
 
 
-def test_a_vocabulary_of_250000_tokens_opens_fast(tmp_path: Path) -> None:
+def test_a_vocabulary_of_250000_tokens_is_skipped_over(tmp_path: Path) -> None:
     tokens = [f"token{index}" for index in range(250_000)]
     merges = [f"tok en{index}" for index in range(250_000)]
     encoded = gguf_bytes(
@@ -166,13 +164,13 @@ def test_a_vocabulary_of_250000_tokens_opens_fast(tmp_path: Path) -> None:
         }
     )
     path = write(tmp_path, encoded)
-    fastest = 10.0
-    for _ in range(3):
-        started = time.perf_counter()
-        with open_model(path) as model:
-            assert model.metadata.get_str("last") == "here"
-        fastest = min(fastest, time.perf_counter() - started)
-    assert fastest < 0.5, "about 0.1 s is usual; seconds would be felt at every start"
+    made: list[GGUFModel] = []
+    n_calls = count_calls(lambda: made.append(open_model(path)))
+    # One for each string: its length says where the next one begins.
+    assert n_calls < 1.5 * (len(tokens) + len(merges))
+    model = made[0]
+    assert model.metadata.get_str("last") == "here"
+    model.close()
     assert model.metadata.get_array("tokenizer.ggml.tokens", str) == tokens
     assert model.metadata.get_array("tokenizer.ggml.merges", str) == merges
 

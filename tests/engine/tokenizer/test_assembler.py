@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.tokenizer.assembler import Detokenizer, StopFinder, TextAssembler
 from engine.tokenizer.tokenizer import Tokenizer
+from tests.call_count import count_calls
 
-MAX_TOKEN_US = 200
-"""A token takes 2 to 5 microseconds; the rest is for busy machines."""
+MAX_TOKEN_CALLS = 60
+"""What a token may cost, in calls of functions; about 20 are usual."""
 
 
 def stream(stop: tuple[str, ...], pieces: list[str]) -> tuple[list[str], StopFinder]:
@@ -127,10 +126,16 @@ def test_assembler_cuts_token_streams(chatml: Tokenizer, text: str, stop: list[s
     assert assembler.is_stopped == bool(ends)
 
 
-def test_a_token_takes_microseconds(chatml: Tokenizer) -> None:
+def test_a_token_costs_little_however_long_the_text(chatml: Tokenizer) -> None:
     ids = chatml.encode("the quick brown fox jumps over the lazy dog. " * 200)
     assembler = TextAssembler(chatml, ("\nUser:", "</end>", "over and out" * 20))
-    start = time.perf_counter()
-    for token_id in ids:
-        assembler.push(token_id)
-    assert (time.perf_counter() - start) / len(ids) * 1e6 < MAX_TOKEN_US
+    tenth = len(ids) // 10
+
+    def cost(of: list[int]) -> float:
+        return count_calls(lambda: [assembler.push(token_id) for token_id in of]) / len(of)
+
+    first = cost(ids[:tenth])
+    cost(ids[tenth:-tenth])
+    last = cost(ids[-tenth:])
+    assert last < MAX_TOKEN_CALLS
+    assert last < 1.5 * first
