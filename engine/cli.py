@@ -26,7 +26,7 @@ EPILOG = """\
 examples:
   strata generate --prompt "Why is the sky blue?"
   echo "Why is the sky blue?" | strata generate model.gguf --max-new 100 --json
-  strata chat model.gguf --temperature 0.7 --top-p 0.9
+  strata chat bard --temperature 0.7 --top-p 0.9
   strata serve model.gguf --kv-pool-tokens 65536 --batch 4
   strata info model.gguf
 

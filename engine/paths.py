@@ -1,4 +1,4 @@
-"""Where the program keeps its files on each system. It creates nothing."""
+"""Where the program keeps its files on each system. It creates nothing and needs no package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 DEMO_MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+BUNDLED_MODEL_FILE = "bard-q4_k_m.gguf"
 
 
 def data_home() -> Path:
@@ -34,3 +35,26 @@ def models_dir() -> Path:
 def demo_model() -> Path:
     """Return where the installer puts the demo model."""
     return models_dir() / DEMO_MODEL_FILE
+
+
+def bundled_model() -> Path:
+    """Return the model that is part of the program and needs no download."""
+    return Path(__file__).resolve().parent.parent / "resources" / "models" / BUNDLED_MODEL_FILE
+
+
+def named_models() -> dict[str, Path]:
+    """Return the models that may be named instead of their files, by name."""
+    return {"bard": bundled_model(), "smollm2": demo_model()}
+
+
+def find_model(text: str) -> Path:
+    """Return the file that a person means: by one of the names (in any case), or by its path.
+
+    A file that bears such a name itself is meant by `./bard`.
+    """
+    return named_models().get(text.lower()) or Path(text)
+
+
+def default_model() -> Path:
+    """Return the model that is used where none is named: the demo model once it was fetched."""
+    return demo_model() if demo_model().is_file() else bundled_model()

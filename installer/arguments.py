@@ -19,6 +19,7 @@ from installer.start import (
     check_commands,
     check_display,
     hand_over,
+    names_demo,
     run_checks,
     window_command,
 )
@@ -30,12 +31,13 @@ EXIT_INTERRUPTED = 130
 
 DESCRIPTION = """\
 Sets up Strata Desktop in this folder and starts it. The first run downloads about 220 MB of
-packages and a 93 MB demo model; later runs start at once, and an interrupted run goes on where it
-was."""
+packages and SmolLM2, a demo model of 93 MB (Bard, the other one, is part of the program); later
+runs start at once, and an interrupted run goes on where it was."""
 
 EXAMPLES = """\
 examples:
-  python -m installer run                          open the window with the demo model
+  python -m installer run                          open the window and choose a model there
+  python -m installer run -- bard                  open it with Bard (or smollm2)
   python -m installer run -- path/to/model.gguf    open it with your own model
   python -m installer run --headless "Hello!"      print one answer, no window
   python -m installer test                         run every check and test
@@ -78,14 +80,14 @@ def make_parser() -> argparse.ArgumentParser:
         "run",
         help="set up and open the window",
         usage="%(prog)s [--headless PROMPT] [-- WINDOW ARGUMENTS]",
-        description="Set up what is missing and open the window with the demo model. What stands "
-        "behind -- goes to the window (see: strata-desktop --help).",
+        description="Set up what is missing and open the window, which offers Bard and SmolLM2. "
+        "What stands behind -- goes to the window (see: strata-desktop --help).",
         allow_abbrev=False,
     )
     run_parser.add_argument(
         "--headless",
         metavar="PROMPT",
-        help="open no window: print the demo model's answer to PROMPT and end",
+        help="open no window: print SmolLM2's answer to PROMPT and end",
     )
     test_parser = commands.add_parser(
         "test",
@@ -119,19 +121,32 @@ def run(
         check_display()
     elif arguments:
         raise InstallError("--headless opens no window, so nothing can stand behind --.")
-    wants_demo = prompt is not None or not brings_model(arguments)
+    paths = checkout.paths_module()
     steps = [venv_step(checkout)]
     if prompt is None:
         steps.append(system_libraries_step(wants_window=True))
     steps += package_steps(checkout)
-    if wants_demo:
+    if prompt is not None or names_demo(arguments):
         steps.append(demo_model_step(checkout))
     set_up(checkout, console, steps)
-    demo = Path(checkout.paths_module().demo_model())
     if prompt is not None:
-        return hand_over(answer_command(checkout, prompt, demo))
+        return hand_over(answer_command(checkout, prompt, Path(paths.demo_model())))
+    if not brings_model(arguments, paths.named_models()):
+        offer_demo(checkout, console, demo_model_step(checkout))
     console.say("Opening Strata Desktop ...")
-    return hand_over(window_command(checkout, arguments, demo if wants_demo else None))
+    return hand_over(window_command(checkout, arguments))
+
+
+def offer_demo(checkout: Checkout, console: Console, step: Step) -> None:
+    """Fetch the model that the window offers beside its own; without it the window opens too."""
+    try:
+        set_up(checkout, console, [step])
+    except InstallError as error:
+        console.fail(str(error), error.lines)
+        console.say(
+            "So the window offers only Bard, the model that is part of the program, and your own "
+            "files. The next run tries again."
+        )
 
 
 def test(checkout: Checkout, console: Console, *, pytest_arguments: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from installer.checkout import Checkout
@@ -37,18 +37,29 @@ def check_display() -> None:
     )
 
 
-def brings_model(arguments: Sequence[str]) -> bool:
-    """Return whether the app's arguments say themselves which model it shows."""
+def brings_model(arguments: Sequence[str], names: Container[str]) -> bool:
+    """Return whether the app's arguments say themselves which model it shows.
+
+    Args:
+        arguments: of the window.
+        names: models that may be named instead of their files.
+    """
     return any(
-        argument.lower().endswith(".gguf") or argument.split("=")[0] == "--attach"
+        argument.lower().endswith(".gguf")
+        or argument.lower() in names
+        or argument.split("=")[0] in ("--attach", "--model")
         for argument in arguments
     )
 
 
-def window_command(checkout: Checkout, arguments: Sequence[str], demo: Path | None) -> list[str]:
-    """Return the command that opens the window."""
-    model = [] if demo is None else [str(demo)]
-    return [str(checkout.program("strata-desktop")), *model, *arguments]
+def names_demo(arguments: Sequence[str]) -> bool:
+    """Return whether the app's arguments ask for the model that is downloaded."""
+    return any(argument.lower().removeprefix("--model=") == "smollm2" for argument in arguments)
+
+
+def window_command(checkout: Checkout, arguments: Sequence[str]) -> list[str]:
+    """Return the command that opens the window; without a model it offers those there are."""
+    return [str(checkout.program("strata-desktop")), *arguments]
 
 
 def answer_command(checkout: Checkout, prompt: str, demo: Path) -> list[str]:

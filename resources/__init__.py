@@ -1,1 +1,1 @@
-"""Files the window shows: icons (drawn for this project). No code."""
+"""Icons (drawn for this project) and the embedded model. No code."""

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from engine.config import DEFAULT_PORT, ApiConfig
 from engine.errors import ConfigError
-from engine.paths import data_home
+from engine.paths import data_home, find_model, named_models
 from strata_desktop.client.api_client import ApiClient
 from strata_desktop.client.engine_host import EngineHost, LoadOptions
 from strata_desktop.client.garbage import GarbageTimer
@@ -40,14 +40,22 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="strata-desktop", description="Chat with a model on this computer, in a window."
     )
-    parser.add_argument("model", nargs="?", type=Path, help="GGUF file to load at the start")
+    names = " or ".join(named_models())
+    what = f"model to load at the start: a GGUF file, or {names} (default: choose in the window)"
+    parser.add_argument("model", metavar="MODEL", nargs="?", type=find_model, help=what)
+    parser.add_argument(
+        "--model", metavar="MODEL", dest="model_flag", type=find_model, help="the same as a flag"
+    )
     parser.add_argument("--attach", metavar="URL", help="use an engine that runs already")
     parser.add_argument("--port", type=int, help=f"port of the API (default {DEFAULT_PORT})")
     parser.add_argument("--kv-pool-tokens", type=int, help="cells of the shared K/V pool")
     parser.add_argument("--batch", type=int, default=4, help="conversations computed at once")
     parser.add_argument("--max-context", type=int, help="longest conversation, in tokens")
     parser.add_argument("--theme", choices=[mode.value for mode in ThemeMode], help="light or dark")
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.model is None:
+        arguments.model = arguments.model_flag
+    return arguments
 
 
 def build_app(

@@ -32,6 +32,7 @@ from engine.config import BackendConfig, ModelConfig, PoolConfig
 from engine.errors import InvalidRequestError, ModelFileError
 from engine.gguf.shards import parse_shard_name
 from engine.gguf.summary import summarize_file
+from engine.paths import find_model
 
 MAX_FILES = 2000
 """Files looked at in a folder, so that a whole disk is not read by mistake."""
@@ -56,8 +57,8 @@ async def require_local_or_key(request: Request) -> None:
 
 
 def typed_path(text: str) -> Path:
-    """Read a path as people type it; `~` is their home, unless it is part of a name."""
-    path = Path(text)
+    """Read a path as people type it, or the name of a model that has one; `~` is their home."""
+    path = find_model(text)
     try:
         return path.expanduser()
     except RuntimeError:

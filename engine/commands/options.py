@@ -11,36 +11,41 @@ from pathlib import Path
 
 from engine.config import BackendConfig, ModelConfig, PoolConfig, SchedulerConfig
 from engine.errors import ConfigError, ModelFileError
-from engine.paths import demo_model
+from engine.paths import default_model, demo_model, find_model, named_models
 from engine.sampling import SamplingParams
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the model file."""
+    """Add the model, by itself or behind `--model`."""
+    names = " or ".join(named_models())
     parser.add_argument(
         "model",
         metavar="MODEL",
         nargs="?",
-        type=Path,
-        help="GGUF file, any shard of a split one (default: the demo model, if it is there)",
+        help=f"GGUF file (any shard of a split one), or {names} (default: smollm2 if it was "
+        "fetched, else bard, which is part of the program)",
     )
+    parser.add_argument("--model", metavar="MODEL", dest="model_flag", help="the same as a flag")
 
 
 def model_path(options: argparse.Namespace) -> Path:
     """Return the model file that is meant.
 
     Raises:
-        ConfigError: none was given and the demo model is not there.
+        ConfigError: two were given.
         ModelFileError: there is no such file.
     """
-    if options.model is None:
-        if demo_model().is_file():
-            return demo_model()
+    if options.model is not None and options.model_flag is not None:
         raise ConfigError(
-            "No model was named, and the demo model is not there. Name a GGUF file, or fetch the "
-            f"demo model with: python -m installer run (it goes to {demo_model()})."
+            f"Two models were named, {options.model} and --model {options.model_flag}. Name one."
         )
-    path = Path(options.model)
+    text = options.model if options.model is not None else options.model_flag
+    path = default_model() if text is None else find_model(text)
+    if path == demo_model() and not path.is_file():
+        raise ModelFileError(
+            f"SmolLM2 was not fetched yet; it would be at {path}. Fetch it with: "
+            "python -m installer run. The model bard needs no download."
+        )
     if not path.is_file():
         what = "is a folder, not a GGUF file" if path.is_dir() else "is not there"
         raise ModelFileError(f"{path} {what}.")

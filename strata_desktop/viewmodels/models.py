@@ -61,6 +61,7 @@ class ModelsModel(QObject):
         *,
         feed: StatusFeed | None = None,
         home: Path | None = None,
+        built_in: Path | None = None,
     ) -> None:
         """Join the page's state to its sources.
 
@@ -69,6 +70,7 @@ class ModelsModel(QObject):
             host: loads and unloads.
             feed: the status feed; None = one of its own.
             home: the data folder; None = the program's.
+            built_in: the model that is part of the program, None = not listed.
         """
         super().__init__()
         self._client = client
@@ -86,7 +88,7 @@ class ModelsModel(QObject):
         self._selected: Path | None = None
         self._wanted: Path | None = None
         self.list = ModelList(self)
-        self.places = ModelPlaces(home or data_home())
+        self.places = ModelPlaces(home or data_home(), built_in=built_in)
         self.options = host.options
         if feed is None:
             feed = StatusFeed(client, self)
@@ -140,7 +142,7 @@ class ModelsModel(QObject):
             self.notice.emit(f"{path.name} is not a GGUF file (its name does not end in .gguf).")
             return
         self._wanted = path
-        if self.places.place_of(path) is None and not path.is_relative_to(self.places.own):
+        if self.places.place_of(path) is None and not self.places.is_own(path):
             self.places.add(path)
         self._inspect(path if path in self.places.all else self._home_of(path))
         self.scanned.emit()
@@ -196,8 +198,9 @@ class ModelsModel(QObject):
     def _not_inspected(self, place: Path, failure: ApiFailure) -> None:
         self._pending.discard(place)
         self._found.pop(place, None)
-        # The program's own folder is made when the first model is fetched.
-        if place != self.places.own or failure.status == 0:
+        # The program's own folder is made when the first model is fetched, and a server that
+        # runs elsewhere has neither.
+        if not self.places.is_own(place) or failure.status == 0:
             self._faults[place] = failure.message
         self._merge()
         self.scanned.emit()

@@ -17,18 +17,21 @@ class ModelPlaces:
 
     Attributes:
         own: the program's folder of models.
+        built_in: the file that is part of the program, None if it is not to be listed.
         added: folders and files the person added, oldest first.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, built_in: Path | None = None) -> None:
         self._file = home / PLACES_FILE
         self.own = home / "models"
+        self.built_in = built_in
         self.added: tuple[Path, ...] = self._read()
 
     @property
     def all(self) -> tuple[Path, ...]:
         """Every place, the program's own first."""
-        return (self.own, *self.added)
+        built_in = () if self.built_in is None else (self.built_in,)
+        return (self.own, *built_in, *self.added)
 
     def add(self, path: Path) -> bool:
         """Remember a place; False if it was known."""
@@ -46,9 +49,13 @@ class ModelPlaces:
         self._write(kept)
         return True
 
+    def is_own(self, path: Path) -> bool:
+        """Whether a file is one of the program's own: in its folder, or a part of it."""
+        return path == self.built_in or path.is_relative_to(self.own)
+
     def place_of(self, path: Path) -> Path | None:
-        """Return the added place a file came from, None if it lies in the own folder."""
-        if path.is_relative_to(self.own):
+        """Return the added place a file came from, None if it is one of the program's own."""
+        if self.is_own(path):
             return None
         for place in self.added:
             if path == place or path.is_relative_to(place):

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
+from engine.paths import bundled_model
 from strata_desktop.client.api_client import ApiClient
 from strata_desktop.client.engine_host import EngineHost
 from strata_desktop.client.status_feed import StatusFeed
@@ -146,7 +147,8 @@ class MainWindow(QMainWindow):
             from strata_desktop.viewmodels.models import ModelsModel
             from strata_desktop.views.models_page import ModelsPage
 
-            return ModelsPage(ModelsModel(parts.client, parts.host, feed=parts.feed))
+            model = ModelsModel(parts.client, parts.host, feed=parts.feed, built_in=bundled_model())
+            return ModelsPage(model)
         from strata_desktop.viewmodels.server import ServerModel
         from strata_desktop.views.server_page import ServerPage
 

@@ -22,6 +22,11 @@ from engine.cli import main
 from tests.builders import make_tiny_llama
 
 GENERATE = ["--temperature", "0", "--max-new", "12"]
+PSALM = (
+    "The LORD is my shepherd; I shall not want. He maketh me to lie down in green pastures: he "
+    "leadeth me beside the still waters. He restoreth my soul: he lead"
+)
+"""What bard says, greedily; it knows this one by heart."""
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +130,19 @@ def test_a_file_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert shown.err.count("\n") == 1
 
 
-def test_no_model_and_no_demo(
+def test_a_name_of_a_model_that_was_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STRATA_HOME", str(tmp_path))
-    assert main(["info"]) == 2
-    assert "python -m installer run" in capsys.readouterr().err
+    assert main(["info", "smollm2"]) == 1
+    said = capsys.readouterr().err
+    assert "python -m installer run" in said
+    assert "bard needs no download" in said
+
+
+def test_two_models_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "bard", "--model", "smollm2"]) == 2
+    assert "Two models were named, bard and --model smollm2." in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------- info
@@ -161,7 +173,42 @@ def test_the_demo_model_is_the_default(
     assert json.loads(capsys.readouterr().out)["path"] == str(demo_model())
 
 
+@pytest.mark.parametrize("named", [[], ["bard"], ["Bard"], ["--model", "bard"], ["--model=BARD"]])
+def test_the_bundled_model_by_name_and_where_there_is_no_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    named: list[str],
+) -> None:
+    from engine.paths import bundled_model
+
+    monkeypatch.setenv("STRATA_HOME", str(tmp_path))
+    assert main(["info", *named, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(bundled_model())
+
+
+def test_the_demo_model_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from engine.paths import demo_model
+
+    monkeypatch.setenv("STRATA_HOME", str(tmp_path))
+    demo_model().parent.mkdir()
+    make_tiny_llama(demo_model())
+    assert main(["info", "smollm2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(demo_model())
+
+
 # --------------------------------------------------------------------------- generate
+
+
+def test_the_bundled_model_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--prompt", "Recite Psalm 23:1-3.", "--max-new", "39", "--json"]
+    assert main(["generate", "bard", *flags]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert fields["model"] == "bard-q4_k_m"
+    assert fields["text"] == PSALM
+    assert fields["usage"]["completion_tokens"] == 39
 
 
 def test_generate_prints_the_answer_only(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

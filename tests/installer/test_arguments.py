@@ -13,15 +13,18 @@ import pytest
 from installer import arguments
 from installer.checkout import Checkout
 from installer.console import Console
+from installer.demo_model import demo_model_step
 from installer.errors import InstallError
 from installer.start import (
     answer_command,
     brings_model,
     check_commands,
     check_display,
+    names_demo,
     run_checks,
     window_command,
 )
+from installer.steps import Step
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -104,15 +107,76 @@ def test_what_is_ours_and_what_is_handed_on(
     assert arguments.split_arguments(given) == (ours, rest)
 
 
-def test_the_window_gets_the_demo_model_unless_it_has_one() -> None:
-    assert not brings_model([])
-    assert not brings_model(["--theme", "dark"])
-    assert brings_model(["--port", "9000", "my/Model.GGUF"])
-    assert brings_model(["--attach", "http://127.0.0.1:8080"])
-    assert brings_model(["--attach=http://127.0.0.1:8080"])
-    command = window_command(Checkout(Path("/c")), ["--theme", "dark"], Path("/m/demo.gguf"))
-    assert command[1:] == [str(Path("/m/demo.gguf")), "--theme", "dark"]
-    assert window_command(Checkout(Path("/c")), ["my.gguf"], None)[1:] == ["my.gguf"]
+@pytest.mark.parametrize(
+    ("given", "brings", "downloads"),
+    [
+        ([], False, False),
+        (["--theme", "dark"], False, False),
+        (["--port", "9000", "my/Model.GGUF"], True, False),
+        (["--attach", "http://127.0.0.1:8080"], True, False),
+        (["--attach=http://127.0.0.1:8080"], True, False),
+        (["bard", "--theme", "dark"], True, False),
+        (["--model", "Bard"], True, False),
+        (["SmolLM2"], True, True),
+        (["--model", "smollm2"], True, True),
+        (["--model=smollm2"], True, True),
+    ],
+)
+def test_which_model_the_arguments_bring(
+    given: list[str], *, brings: bool, downloads: bool
+) -> None:
+    names = Checkout(REPO).paths_module().named_models()
+    assert brings_model(given, names) is brings
+    assert names_demo(given) is downloads
+    assert window_command(Checkout(Path("/c")), given)[1:] == given
+
+
+@pytest.mark.parametrize(
+    ("given", "is_fetched", "is_offered"),
+    [
+        (["run", "--headless", "Hi"], True, False),
+        (["run", "--", "smollm2"], True, False),
+        (["run", "--", "bard"], False, False),
+        (["run"], False, True),
+    ],
+)
+def test_the_demo_model_is_needed_or_only_offered(
+    monkeypatch: pytest.MonkeyPatch,
+    checkout: Checkout,
+    given: list[str],
+    *,
+    is_fetched: bool,
+    is_offered: bool,
+) -> None:
+    """Without it the window opens all the same; one answer, or asking for it by name, needs it."""
+    rounds: list[list[str]] = []
+    started: list[list[str]] = []
+
+    def set_up(_checkout: Checkout, _console: Console, steps: list[Step]) -> None:
+        rounds.append([step.name for step in steps])
+        if rounds[-1] == ["demo-model"]:
+            raise InstallError("There is no network.")
+
+    monkeypatch.setattr(arguments, "Checkout", lambda root: checkout)
+    monkeypatch.setattr(arguments, "check_display", lambda: None)
+    monkeypatch.setattr(arguments, "set_up", set_up)
+    monkeypatch.setattr(arguments, "hand_over", lambda command: started.append(command) or 0)
+    assert arguments.main(given) == 0
+    assert ("demo-model" in rounds[0]) is is_fetched
+    assert rounds[1:] == ([["demo-model"]] if is_offered else [])
+    assert len(started) == 1
+
+
+def test_a_demo_model_that_cannot_be_fetched_is_said(
+    checkout: Checkout, console: Console, screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise InstallError("There is no network.")
+
+    monkeypatch.setattr(arguments, "set_up", fail)
+    arguments.offer_demo(checkout, console, demo_model_step(checkout))
+    assert "There is no network." in screen.getvalue()
+    assert "offers only Bard" in screen.getvalue()
 
 
 def test_a_prompt_that_begins_with_a_dash_stays_a_prompt() -> None:
