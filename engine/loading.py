@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.api.served import LoadedModel
 from engine.backend.base import Backend
+from engine.backend.picks import read_picks
 from engine.config import ModelConfig, PoolConfig
 from engine.errors import ConfigError, MemoryBudgetError, ModelFileError, UnsupportedModelError
 from engine.gguf.reader import GGUFModel, open_model
@@ -136,7 +137,12 @@ def open_loaded(
             bytes_per_cell=backend.kv_bytes_per_cell,
             state_bytes=backend.state_bytes_per_lane,
         )
-        loop = EngineLoop(scheduler, backend, is_checking=config.scheduler.is_checking)
+        loop = EngineLoop(
+            scheduler,
+            backend,
+            is_checking=config.scheduler.is_checking,
+            count_picks=lambda: read_picks(backend),
+        )
         loop.start()
         undo.callback(loop.stop)
         loaded = LoadedModel(

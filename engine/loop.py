@@ -19,7 +19,7 @@ from engine.errors import DeviceError, EngineStoppedError, InvalidRequestError
 from engine.scheduler.request import GenerateRequest
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.snapshot import aged
-from engine.stats import EngineSnapshot
+from engine.stats import EngineSnapshot, ExpertPicks
 from engine.step import EventKind, FinishReason, StepPlan, StepResult, TokenEvent, Usage
 from engine.stream import TokenStream
 
@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY_S = 1 / 30
 """While busy a new snapshot is made at most this often."""
+
+PICKS_EVERY_S = 1.0
+"""While busy the picks of experts are counted at most this often, and when a request ends."""
 
 
 class StepRunner(Protocol):
@@ -56,23 +59,33 @@ class EngineLoop:
         scheduler: from `start` on touched by the engine thread alone.
         backend: likewise; closing it, after `stop`, is for whoever made it.
         is_checking: verify every invariant after each step (slow; for tests).
+        count_picks: tells how often each expert was picked; called by the engine thread alone,
+            between two steps. None = the model has no experts.
     """
 
     def __init__(
-        self, scheduler: Scheduler, backend: StepRunner, *, is_checking: bool = False
+        self,
+        scheduler: Scheduler,
+        backend: StepRunner,
+        *,
+        is_checking: bool = False,
+        count_picks: Callable[[], ExpertPicks | None] = lambda: None,
     ) -> None:
         self._scheduler = scheduler
         self._backend = backend
         self._is_checking = is_checking
+        self._count_picks = count_picks
         self._thread = threading.Thread(target=self._serve, name="strata-engine", daemon=True)
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._is_stopping = False
-        # The lock guards what other threads read or write: the four below.
+        # The lock guards what other threads read or write: the five below.
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._streams: dict[str, TokenStream] = {}
         self._snapshot = scheduler.snapshot()
         self._snapshot_s = time.monotonic()
+        self._picks = count_picks()
+        self._picks_s = self._snapshot_s
 
     # For other threads
 
@@ -159,6 +172,14 @@ class EngineLoop:
             snapshot, made_s = self._snapshot, self._snapshot_s
         return aged(snapshot, by_s=time.monotonic() - made_s)
 
+    def expert_picks(self) -> ExpertPicks | None:
+        """Which experts were picked, at most a second old and exact while idle; None without any.
+
+        The value stays the same object until there is a newer one.
+        """
+        with self._lock:
+            return self._picks
+
     # The engine thread
 
     def _serve(self) -> None:
@@ -194,7 +215,7 @@ class EngineLoop:
         plan = self._scheduler.plan()
         events = self._scheduler.take_events()
         if plan is None or events:
-            self._publish()
+            self._publish(wants_picks=plan is None)
             self._hand_out(events)
         if plan is None:
             return False
@@ -204,16 +225,28 @@ class EngineLoop:
             self._scheduler.check()
         has_finish = any(event.kind is EventKind.FINISH for event in events)
         if has_finish or time.monotonic() - self._snapshot_s >= SNAPSHOT_EVERY_S:
-            self._publish()
+            self._publish(wants_picks=has_finish)
         self._hand_out(events)
         return True
 
-    def _publish(self) -> None:
-        """Make the state visible to other threads, before the events that tell of it."""
+    def _publish(self, *, wants_picks: bool = False) -> None:
+        """Make the state visible to other threads, before the events that tell of it.
+
+        Args:
+            wants_picks: count the picks of experts too, even if it was done a moment ago.
+        """
         snapshot = self._scheduler.snapshot()
+        now_s = time.monotonic()
+        # Some ten thousand numbers for a large model: a millisecond, so not at each step.
+        is_due = wants_picks or now_s - self._picks_s >= PICKS_EVERY_S
+        picks = self._count_picks() if is_due else None
         with self._lock:
             self._snapshot = snapshot
-            self._snapshot_s = time.monotonic()
+            self._snapshot_s = now_s
+            if picks is not None:
+                self._picks_s = now_s
+                if picks != self._picks:
+                    self._picks = picks
 
     def _hand_out(self, events: Iterable[TokenEvent]) -> None:
         """Give each event to its stream; a callback that fails loses its request, no more."""

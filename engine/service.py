@@ -35,10 +35,11 @@ from engine.loading import (
 )
 from engine.models.registry import ARCHITECTURES
 from engine.stats import (
+    ExpertPicks,
+    ExpertState,
     LoadProgress,
     ModelState,
     ModelSummary,
-    PartState,
     ServerState,
     StatusSnapshot,
 )
@@ -214,7 +215,9 @@ class EngineService:
             engine=None if opened is None else opened.loaded.loop.snapshot(),
             memory=read_host_memory(),
             vram=self._vram.read(),
-            experts=expert_state(model.summary),
+            experts=expert_state(
+                model.summary, None if opened is None else opened.loaded.loop.expert_picks()
+            ),
         )
 
     def _model_state(self, opened: OpenedModel | None) -> ModelState:
@@ -314,12 +317,15 @@ class _Loading:
         self.thread: threading.Thread | None = None
 
 
-def expert_state(summary: ModelSummary | None) -> PartState:
-    """Say why the expert cache is empty."""
+def expert_state(summary: ModelSummary | None, picks: ExpertPicks | None = None) -> ExpertState:
+    """Say why the expert cache is empty, and which experts are used."""
     if summary is None:
         reason = "No model is loaded."
     elif summary.n_experts == 0:
         reason = "This model has no experts: every token uses all of its weights."
     else:
-        reason = "The experts are computed from RAM; this version keeps none in VRAM."
-    return PartState(is_present=False, reason=reason)
+        reason = (
+            "All experts are computed on the CPU from RAM; this version keeps none in VRAM. The "
+            "counts show which ones the router picks: the profile that the expert cache will use."
+        )
+    return ExpertState(is_present=False, reason=reason, picks=picks)

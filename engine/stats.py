@@ -185,16 +185,38 @@ class HostMemory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PartState:
-    """A part of the dashboard that may be empty, and why.
+class ExpertPicks:
+    """How often the router picked each expert since the model was loaded.
+
+    Every token that was computed counts once for each expert it used, prompts included.
 
     Attributes:
-        is_present: whether there is something to show.
-        reason: a sentence that says why not; "" if present.
+        n_layers, n_experts, n_experts_used: dims; a layer without experts counts nothing.
+        n_picks: the sum of all counts.
+        counts: picks by layer and expert; None where they are left out of an event, since others
+            are not due yet: those sent last are then still the newest.
+    """
+
+    n_layers: int
+    n_experts: int
+    n_experts_used: int
+    n_picks: int
+    counts: tuple[tuple[int, ...], ...] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertState:
+    """The experts of the model: where they are computed, and which ones are used.
+
+    Attributes:
+        is_present: whether an expert cache keeps some of them in VRAM.
+        reason: a sentence that says why not; "" if it does.
+        picks: the router's choices, None for a model without experts or while none is ready.
     """
 
     is_present: bool
     reason: str
+    picks: ExpertPicks | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -386,7 +408,7 @@ class StatusSnapshot:
         engine: pool, requests, work; None while no model is ready.
         memory: RAM and commit.
         vram: the graphics card.
-        experts: the expert cache (empty for now, says why).
+        experts: which experts the router picks; the expert cache (empty for now, says why).
     """
 
     time_s: float
@@ -395,4 +417,4 @@ class StatusSnapshot:
     engine: EngineSnapshot | None
     memory: HostMemory
     vram: VramSnapshot
-    experts: PartState
+    experts: ExpertState

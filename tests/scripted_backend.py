@@ -149,6 +149,9 @@ class ScriptedBackend:
             copied_bytes=sum(copy.n_cells for copy in plan.copies) * self.kv_bytes_per_cell,
         )
 
+    def expert_counts(self) -> None:
+        """It has no experts."""
+
     def close(self) -> None:
         """Take no more plans."""
         self.is_closed = True

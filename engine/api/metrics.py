@@ -13,7 +13,14 @@ from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from engine.api.served import EngineDep
-from engine.stats import EngineSnapshot, KvPoolSnapshot, RequestCounts, StatusSnapshot, WorkCounts
+from engine.stats import (
+    EngineSnapshot,
+    ExpertPicks,
+    KvPoolSnapshot,
+    RequestCounts,
+    StatusSnapshot,
+    WorkCounts,
+)
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -33,7 +40,7 @@ async def metrics(request: Request, engine: EngineDep) -> Response:
 
 def metrics_json(snapshot: StatusSnapshot) -> dict[str, Any]:
     """Tell the counts as JSON; pool, requests and work are null while no model is loaded."""
-    engine = snapshot.engine
+    engine, picks = snapshot.engine, snapshot.experts.picks
     return {
         "model": None if snapshot.model.summary is None else snapshot.model.summary.id,
         "model_state": snapshot.model.state,
@@ -43,6 +50,7 @@ def metrics_json(snapshot: StatusSnapshot) -> dict[str, Any]:
         "work": None if engine is None else dataclasses.asdict(engine.work),
         "memory": dataclasses.asdict(snapshot.memory),
         "vram": dataclasses.asdict(snapshot.vram),
+        "expert_picks": None if picks is None else dataclasses.asdict(picks),
     }
 
 
@@ -72,6 +80,8 @@ def _lines(snapshot: StatusSnapshot) -> Iterator[str]:
         yield from _gauge("vram_used_bytes", "Memory of the card in use.", vram.used_bytes)
     if snapshot.engine is not None:
         yield from _engine_lines(snapshot.engine)
+    if snapshot.experts.picks is not None:
+        yield from _expert_lines(snapshot.experts.picks)
 
 
 def _engine_lines(engine: EngineSnapshot) -> Iterator[str]:
@@ -94,6 +104,16 @@ def _engine_lines(engine: EngineSnapshot) -> Iterator[str]:
         for session in pool.sessions
     ]
     yield from _metric("session_cells", "gauge", "Cells a conversation holds.", samples)
+
+
+def _expert_lines(picks: ExpertPicks) -> Iterator[str]:
+    samples: list[Sample] = [
+        ({"layer": str(layer), "expert": str(expert)}, n_picks)
+        for layer, row in enumerate(picks.counts or ())
+        for expert, n_picks in enumerate(row)
+    ]
+    help_text = "Times the router picked an expert."
+    yield from _metric("expert_picks_total", "counter", help_text, samples)
 
 
 def _request_lines(requests: RequestCounts) -> Iterator[str]:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from engine.stats import (
     ChunkHolding,
     EngineSnapshot,
+    ExpertState,
     HostMemory,
     KvPoolSnapshot,
     LoadProgress,
     ModelState,
     ModelSummary,
-    PartState,
     RequestCounts,
     ServerState,
     SessionHolding,
@@ -141,7 +141,7 @@ NO_CARD = VramSnapshot(
     total_bytes=0,
     used_bytes=0,
 )
-NO_EXPERTS = PartState(
+NO_EXPERTS = ExpertState(
     is_present=False, reason="The expert cache comes with the CUDA backend; there is none yet."
 )
 

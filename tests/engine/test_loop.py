@@ -18,6 +18,7 @@ from engine.sampling import SamplingParams
 from engine.scheduler.request import GenerateRequest
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.text import TokenizerText
+from engine.stats import ExpertPicks
 from engine.step import EventKind, FinishReason, StepPlan, TokenEvent
 from tests.scripted_backend import LetterTokenizer, ScriptedBackend, ScriptedSpec
 
@@ -57,7 +58,12 @@ def make_loop() -> Iterator[MakeLoop]:
     """Makes loops that are stopped after the test."""
     loops: list[EngineLoop] = []
 
-    def make(*, gate: Callable[[StepPlan], None] | None = None, starts: bool = True) -> EngineLoop:
+    def make(
+        *,
+        gate: Callable[[StepPlan], None] | None = None,
+        starts: bool = True,
+        count_picks: Callable[[], ExpertPicks | None] = lambda: None,
+    ) -> EngineLoop:
         backend = ScriptedBackend(ScriptedSpec(), shape=SHAPE, before_step=gate)
         scheduler = Scheduler(
             SHAPE,
@@ -65,7 +71,7 @@ def make_loop() -> Iterator[MakeLoop]:
             text=TokenizerText(LetterTokenizer()),  # type: ignore[arg-type]
             bytes_per_cell=4,
         )
-        loop = EngineLoop(scheduler, backend, is_checking=True)
+        loop = EngineLoop(scheduler, backend, is_checking=True, count_picks=count_picks)
         loops.append(loop)
         if starts:
             loop.start()
@@ -74,6 +80,20 @@ def make_loop() -> Iterator[MakeLoop]:
     yield make
     for loop in loops:
         loop.stop()
+
+
+class Picks:
+    """Counts a pick for each time it is asked to count."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.is_still = False
+
+    def __call__(self) -> ExpertPicks:
+        self.n += not self.is_still
+        return ExpertPicks(
+            n_layers=1, n_experts=1, n_experts_used=1, n_picks=self.n, counts=((self.n,),)
+        )
 
 
 def last(events: Sequence[TokenEvent]) -> TokenEvent:
@@ -100,6 +120,30 @@ def test_requests_at_once_get_the_text_they_have_alone(make_loop: MakeLoop) -> N
     texts = ["".join(event.text for event in read(stream)) for stream in streams]
     assert texts == expected
     assert len(set(texts)) == len(texts)
+
+
+def test_picks_are_counted_when_a_request_ends_but_not_at_each_step(make_loop: MakeLoop) -> None:
+    picks = Picks()
+    loop = make_loop(count_picks=picks)
+    assert loop.expert_picks() is not None
+    stream = loop.submit(ask("a", [1, 2, 3], max_tokens=30))
+    assert last(read(stream)).finish is FinishReason.LENGTH
+    told = loop.expert_picks()
+    assert told is not None
+    # At the start, when the engine came to rest, at the end; once a second in between.
+    assert 2 <= told.n_picks < 30
+    picks.is_still = True
+    stream = loop.submit(ask("b", [1, 2, 3], max_tokens=3))
+    read(stream)
+    before = loop.expert_picks()
+    read(loop.submit(ask("c", [1, 2, 3], max_tokens=3)))
+    assert loop.expert_picks() is before
+
+
+def test_without_experts_there_are_no_picks(make_loop: MakeLoop) -> None:
+    loop = make_loop()
+    read(loop.submit(ask("a", [1, 2, 3], max_tokens=3)))
+    assert loop.expert_picks() is None
 
 
 def test_subscriber_on_another_thread_gets_everything(make_loop: MakeLoop) -> None:
