@@ -61,13 +61,14 @@ def routes() -> list[BaseRoute]:
     return [
         _post("/v1/chat/completions", openai.chat, responses=chat),
         _post("/v1/completions", openai.completions, responses=text),
-        _get("/v1/models", openai.list_models),
-        _get("/models", openai.list_models),
-        _get("/v1/models/{model_id:path}", openai.get_model, responses=card),
-        _get("/health", status.health),
-        _get("/v1/status", status.status, responses=snapshot),
-        _get("/v1/status/events", status.status_events, responses=feed),
-        _get("/metrics", metrics.metrics, responses=counts),
+        *_get("/v1/models", openai.list_models),
+        *_get("/models", openai.list_models),
+        *_get("/v1/models/{model_id:path}", openai.get_model, responses=card),
+        *_get("/health", status.health),
+        *_get("/v1/status", status.status, responses=snapshot),
+        # Without HEAD: a stream has no length, and its end would never come.
+        _route("GET", "/v1/status/events", status.status_events, responses=feed),
+        *_get("/metrics", metrics.metrics, responses=counts),
         _post("/v1/load", control.load, responses=accepted, status_code=202, dependencies=own),
         _post("/v1/unload", control.unload, dependencies=own),
         _post("/v1/inspect", control.inspect, dependencies=own),
@@ -76,8 +77,12 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def _get(path: str, endpoint: Any, **options: Any) -> APIRoute:
-    return _route("GET", path, endpoint, **options)
+def _get(path: str, endpoint: Any, **options: Any) -> tuple[APIRoute, APIRoute]:
+    # Monitors and clients ask with HEAD whether an address is there; the server drops the body.
+    return (
+        _route("GET", path, endpoint, **options),
+        _route("HEAD", path, endpoint, include_in_schema=False, **options),
+    )
 
 
 def _post(path: str, endpoint: Any, **options: Any) -> APIRoute:

@@ -94,7 +94,7 @@ def fault_of(error: BaseException) -> Fault:
             return Fault(
                 status=error.status,
                 message=text,
-                code=error.code,
+                code=error.code or "invalid_value",
                 param=error.param,
                 retry_after_s=error.retry_after_s,
             )
@@ -136,7 +136,7 @@ def describe_invalid(error: RequestValidationError) -> Fault:
     )
     where, *path = first["loc"]
     if first["type"] == "json_invalid":
-        reason = first.get("ctx", {}).get("error", "")
+        reason = first.get("ctx", {}).get("error", "").removesuffix(" at")
         return Fault(
             status=400,
             message=f"The body is not valid JSON: {reason} at character {path[-1]}.",

@@ -64,7 +64,12 @@ def is_loopback(name: str) -> bool:
     """Whether a name can only mean this machine: localhost, *.localhost, 127.x.x.x, ::1."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+    if not _is_address(name):
+        return False
+    address = ipaddress.ip_address(name)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback
 
 
 def machine_names(hostname: str) -> frozenset[str]:

@@ -12,9 +12,12 @@ import sys
 import threading
 import time
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from engine.api.errors import Fault
 from engine.config import ApiConfig
 from engine.errors import ConfigError, EngineStoppedError
 
@@ -92,6 +95,36 @@ def base_url(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class JsonProtocol(H11Protocol):
+    """HTTP/1.1 whose answer to what is no HTTP has the envelope of every other error."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that cannot be read, and close the connection.
+
+        Args:
+            msg: the server's own words.
+        """
+        fault = Fault(
+            status=400,
+            message=f"{msg} The first line, a header or the length of the body is wrong, or the "
+            "Host header is missing.",
+            code="invalid_http",
+        )
+        body = fault.envelope().model_dump_json().encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
 class ApiServer:
     """Runs an ASGI application in a thread.
 
@@ -118,7 +151,7 @@ class ApiServer:
                 app,
                 lifespan="off",
                 ws="none",
-                http="h11",
+                http=JsonProtocol,
                 loop="asyncio",
                 log_config=None,
                 access_log=False,

@@ -24,6 +24,7 @@ def test_every_address_is_described_with_its_refusals(document: dict[str, Any]) 
         (route.path.replace(":path", ""), method.lower())  # type: ignore[attr-defined]
         for route in routes()
         for method in route.methods  # type: ignore[attr-defined]
+        if route.include_in_schema  # type: ignore[attr-defined]
     }
     for path, method in described:
         answers = document["paths"][path][method]["responses"]
@@ -59,3 +60,12 @@ def test_all_references_resolve(document: dict[str, Any]) -> None:
 def test_pages_that_load_scripts_from_the_network_are_off(rig: ApiRig) -> None:
     assert rig.get("/docs").status_code == 404
     assert rig.get("/redoc").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/models/tiny", "/v1/status"])
+def test_head_asks_what_get_asks(rig: ApiRig, path: str) -> None:
+    assert rig.send("HEAD", path).status_code == rig.get(path).status_code == 200
+
+
+def test_a_stream_of_events_has_no_head(rig: ApiRig) -> None:
+    assert rig.send("HEAD", "/v1/status/events").status_code == 405

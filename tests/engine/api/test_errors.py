@@ -126,6 +126,7 @@ def test_a_fault_before_the_first_byte_is_a_status(make_rig: MakeRig) -> None:
     ("error", "status", "code"),
     [
         (errors.InvalidRequestError("x", param="p", code="c", status=422), 422, "c"),
+        (errors.InvalidRequestError("x", param="temperature"), 400, "invalid_value"),
         (
             errors.ContextLengthError(n_prompt_tokens=9, context_tokens=8),
             400,

@@ -104,6 +104,8 @@ def test_own_names() -> None:
     assert machine_names("box.lan") == {"box.lan", "box", "box.lan.local", "box.local"}
     assert machine_names("") == frozenset()
     assert is_loopback("::1")
+    assert is_loopback("::ffff:127.0.0.1")
+    assert not is_loopback("::ffff:10.0.0.1")
     assert not is_loopback("0.0.0.0")
 
 

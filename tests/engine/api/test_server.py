@@ -221,8 +221,35 @@ def test_k101_a_request_without_a_host_is_400(make_rig: MakeRig, version: bytes)
         reply = b"".join(iter(lambda: sock.recv(65536), b""))
     head, _, body = reply.partition(b"\r\n\r\n")
     assert head.split()[1] == b"400"
-    if version == b"1.0":  # the other one is refused before it reaches us
-        assert json.loads(body)["error"]["code"] == "invalid_host"
+    # One that needs a Host and has none is refused before our check sees it.
+    wanted = "invalid_host" if version == b"1.0" else "invalid_http"
+    assert json.loads(body)["error"]["code"] == wanted
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"POST /v1/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/count HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_k013_what_is_no_http_gets_the_envelope(make_rig: MakeRig, garbage: bytes) -> None:
+    rig = served(make_rig, is_loaded=False)
+    host, port = rig.service.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as sock:
+        sock.sendall(garbage)
+        reply = b"".join(iter(lambda: sock.recv(65536), b""))
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert head.split()[1] == b"400"
+    assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+def test_a_head_reply_has_no_body(make_rig: MakeRig) -> None:
+    rig = served(make_rig, is_loaded=False)
+    reply = httpx.head(f"{rig.service.address}/health")
+    assert (reply.status_code, reply.content) == (200, b"")
 
 
 TURNS: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
