@@ -88,16 +88,25 @@ class InvalidRequestError(RequestError):
 
 
 class ContextLengthError(RequestError):
-    """The prompt leaves no room for a single token."""
+    """The prompt leaves no room for a single token.
+
+    Args:
+        n_prompt_tokens: of the prompt.
+        context_tokens: longest conversation served.
+        is_at_least: only so many were counted; the prompt has more.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, *, n_prompt_tokens: int, context_tokens: int) -> None:
+    def __init__(
+        self, *, n_prompt_tokens: int, context_tokens: int, is_at_least: bool = False
+    ) -> None:
         self.n_prompt_tokens = n_prompt_tokens
         self.context_tokens = context_tokens
+        some = "more than " if is_at_least else ""
         super().__init__(
-            f"The prompt has {n_prompt_tokens} tokens, but the context length of this server is "
-            f"{context_tokens} tokens and at least one must be left for the answer. "
+            f"The prompt has {some}{n_prompt_tokens} tokens, but the context length of this server "
+            f"is {context_tokens} tokens and at least one must be left for the answer. "
             "Shorten the conversation, or load the model with a larger context.",
             param="messages",
         )

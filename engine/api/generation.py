@@ -29,6 +29,16 @@ DEFAULT_SAMPLING = SamplingParams(temperature=0.8, top_p=0.95, top_k=40)
 
 MAX_STOP_STRINGS = 64
 
+MAX_CACHE_KEY_CHARS = 1024
+"""A conversation's own name goes into every snapshot of the status."""
+
+PROBE_CHARS = 16
+"""Characters for each token of the context that are looked at first in a longer prompt. Text has
+three to five a token, so nearly every hopeless prompt is refused by this part of it."""
+
+PROBE_SLACK_TOKENS = 64
+"""A cut may split a word; the whole has at most so many tokens less than its beginning."""
+
 IMAGE_PARTS = frozenset({"image_url", "image", "input_image"})
 
 
@@ -49,7 +59,7 @@ def chat_request(body: ChatRequest, model: LoadedModel, *, request_id: str) -> G
     """
     refuse_missing(body)
     refuse_missing_of_chat(body)
-    ids = chat_prompt(body, model)
+    ids = chat_prompt(body, model, is_limited=True)
     asked, param = body.max_tokens, "max_tokens"
     if body.max_completion_tokens is not None:
         asked, param = body.max_completion_tokens, "max_completion_tokens"
@@ -83,23 +93,62 @@ def completion_request(
     return _request(body, model, ids, request_id, max_tokens=max_tokens)
 
 
-def chat_prompt(body: ChatRequest | CountRequest, model: LoadedModel) -> npt.NDArray[np.int32]:
+def chat_prompt(
+    body: ChatRequest | CountRequest, model: LoadedModel, *, is_limited: bool = False
+) -> npt.NDArray[np.int32]:
     """Render a conversation with the model's template.
+
+    Args:
+        body: checked against its schema.
+        model: whose template and tokenizer count.
+        is_limited: refuse a prompt far beyond the context before all of it is read.
 
     Returns:
         i32[n_prompt], the ids.
 
     Raises:
         InvalidRequestError: a turn holds something the model or its template cannot take.
+        ContextLengthError: the prompt is far too long.
     """
     refuse_remote_images(body.messages)
     tools = None if body.tool_choice == "none" else body.tools or None
-    ids = model.prompts.chat_ids(
+    rendered = model.prompts.template.render(
         [message.model_dump(exclude_unset=True) for message in body.messages],
         tools=tools,
         variables=body.chat_template_kwargs,
     )
-    return np.asarray(ids, np.int32)
+    if is_limited:
+        refuse_far_too_long(rendered.text, model, param="messages")
+    return np.asarray(model.prompts.ids_of(rendered), np.int32)
+
+
+def refuse_far_too_long(text: str, model: LoadedModel, *, param: str) -> None:
+    """Refuse a text far beyond the context by its beginning.
+
+    To make ids of a log of 10 MB takes ten seconds and half a gigabyte, only to say no.
+
+    Raises:
+        ContextLengthError: its beginning alone leaves no room.
+    """
+    n_chars = PROBE_CHARS * model.context_tokens
+    if len(text) <= 2 * n_chars:
+        return
+    n_tokens = len(model.prompts.text_ids(text[:n_chars])) - PROBE_SLACK_TOKENS
+    if n_tokens >= model.context_tokens:
+        raise too_long(n_tokens, model, param=param, is_at_least=True)
+
+
+def too_long(
+    n_prompt_tokens: int, model: LoadedModel, *, param: str, is_at_least: bool = False
+) -> ContextLengthError:
+    """Say that a prompt leaves no room for an answer."""
+    error = ContextLengthError(
+        n_prompt_tokens=n_prompt_tokens,
+        context_tokens=model.context_tokens,
+        is_at_least=is_at_least,
+    )
+    error.param = param
+    return error
 
 
 def text_prompt(prompt: str | list[Any], model: LoadedModel) -> npt.NDArray[np.int32]:
@@ -110,10 +159,12 @@ def text_prompt(prompt: str | list[Any], model: LoadedModel) -> npt.NDArray[np.i
 
     Raises:
         InvalidRequestError: several prompts, or ids the model does not have.
+        ContextLengthError: the text is far too long.
     """
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str):
+        refuse_far_too_long(prompt, model, param="prompt")
         return np.asarray(model.prompts.text_ids(prompt), np.int32)
     if any(isinstance(item, str | list) for item in prompt):
         raise InvalidRequestError(
@@ -261,13 +312,17 @@ def _request(
     max_tokens: int | None,
 ) -> GenerateRequest:
     param = "messages" if isinstance(body, ChatRequest) else "prompt"
+    cache_key = body.prompt_cache_key or ""
+    if len(cache_key) > MAX_CACHE_KEY_CHARS:
+        raise InvalidRequestError(
+            f"`prompt_cache_key` may have {MAX_CACHE_KEY_CHARS} characters, got {len(cache_key)}.",
+            param="prompt_cache_key",
+        )
     if len(ids) == 0:
         raise InvalidRequestError("The prompt is empty; send at least one token.", param=param)
     room = model.context_tokens - len(ids)
     if room < 1:
-        error = ContextLengthError(n_prompt_tokens=len(ids), context_tokens=model.context_tokens)
-        error.param = param
-        raise error
+        raise too_long(len(ids), model, param=param)
     return GenerateRequest(
         request_id=request_id,
         prompt_ids=ids,
@@ -275,7 +330,7 @@ def _request(
         # Agents always ask for their cap: what does not fit is cut from the answer, not refused.
         max_tokens=room if max_tokens is None else min(max_tokens, room),
         stop=stop_strings(body.stop),
-        session_key=body.prompt_cache_key or "",
+        session_key=cache_key,
         ignores_end=bool(body.ignore_eos),
         marks=model.prompts.message_ends(ids),
     )

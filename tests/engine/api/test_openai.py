@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
+from engine.tokenizer.markers import Segment
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.engine.api.api_rig import HI, ApiRig, error_of, events_of, text_of
 
 MakeRig = Callable[..., ApiRig]
@@ -268,6 +270,35 @@ def test_k041_chat_names_messages(rig: ApiRig) -> None:
     refused = rig.chat(messages=[{"role": "user", "content": "x y z " * 500}], stream=True)
     assert refused.status_code == 400
     assert error_of(refused)["param"] == "messages"
+
+
+@pytest.mark.parametrize("text", ["x y z " * 40_000, "word" * 40_000, "\U0001f600" * 40_000])
+def test_k041_a_hopeless_prompt_is_refused_by_its_beginning(
+    rig: ApiRig, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    read: list[int] = []
+    encode = Tokenizer.encode_segments
+
+    def count(self: Tokenizer, segments: Iterable[Segment], *, add_bos: bool = False) -> list[int]:
+        pieces = list(segments)
+        read.append(sum(len(piece.text) for piece in pieces))
+        return encode(self, pieces, add_bos=add_bos)
+
+    monkeypatch.setattr(Tokenizer, "encode_segments", count)
+    for refused in (rig.chat(messages=[{"role": "user", "content": text}]), rig.text(prompt=text)):
+        assert refused.status_code == 400
+        error = error_of(refused)
+        assert error["code"] == "context_length_exceeded"
+        assert "more than" in error["message"]
+    assert max(read) <= 16 * 256
+    assert rig.post("/v1/count", {"messages": [{"role": "user", "content": text}]}).is_success
+
+
+def test_a_session_name_has_a_limit(rig: ApiRig) -> None:
+    assert rig.chat(prompt_cache_key="k" * 1024).status_code == 200
+    refused = rig.chat(prompt_cache_key="k" * 1025)
+    assert refused.status_code == 400
+    assert error_of(refused)["param"] == "prompt_cache_key"
 
 
 def test_progress_chunks_when_asked(rig: ApiRig) -> None:
