@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import signal
 import sys
@@ -50,6 +51,9 @@ def run(options: argparse.Namespace) -> int:
         EngineError: the port is taken, or the model cannot be loaded.
     """
     config = pooled_config(options)
+    if sys.__stderr__ is not None:
+        # A model file that is cut short while it is mapped ends the process; say so at least.
+        faulthandler.enable(sys.__stderr__, all_threads=False)
     from engine.commands.answering import wait_until_loaded
     from engine.service import EngineService
 
