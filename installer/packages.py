@@ -73,6 +73,8 @@ def run_pip(checkout: Checkout, console: Console, action: str, *arguments: str) 
         console,
         what=f"pip {action}",
         folder=checkout.root,
+        # The compiler keeps what it has compiled; without this, in the person's home.
+        extra_environment={"ZIG_GLOBAL_CACHE_DIR": str(checkout.root / ".cache" / "zig")},
         condense=PipProgress(),
     )
 

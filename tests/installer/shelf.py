@@ -26,7 +26,7 @@ dev = ["tinytest==1.0"]
 
 BACKEND = '''\
 """A build backend of the standard library alone; it "compiles" by writing a file."""
-import base64, hashlib, pathlib, zipfile
+import base64, hashlib, os, pathlib, zipfile
 
 ROOT = pathlib.Path(__file__).parent
 
@@ -35,6 +35,7 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
     import tinytool  # a build requirement: fails unless it was installed before
 
     cpu = ROOT / "kernels" / "cpu"
+    pathlib.Path(os.environ["ZIG_GLOBAL_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
     (cpu / "libtiny.so").write_bytes((cpu / "tiny.c").read_bytes())
     files = {
         "tinyproject.pth": str(ROOT) + "\\n",

@@ -70,6 +70,8 @@ def test_set_up_from_nothing_resumes_repeats_and_rebuilds(
     assert "[3/5] Packages and C kernels: done" in text
     assert "[5/5] Demo model: done" in text
     assert marker.exists()
+    # What the compiler keeps lies in the checkout and goes with it.
+    assert (checkout.root / ".cache" / "zig").is_dir()
     assert run_in(checkout, "import tinydep, tinytest, tinytool; print(tinydep.VALUE)") == "1"
     assert demo_model().read_bytes() == CONTENT
 
