@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from strata_desktop.client.replies import ApiFailure
+from strata_desktop.viewmodels.expert_map import ExpertMapModel
 from strata_desktop.viewmodels.memory_colors import SessionColors
 from strata_desktop.viewmodels.memory_figures import (
     Figure,
@@ -51,6 +52,7 @@ class MemoryModel(QObject):
         table: rows of the session table.
         sorted_table: the same rows in the person's order.
         history: five minutes of RAM and commit.
+        expert_map: which experts the router picks.
         title_of: gives a conversation's title by its key, None where it has none; settable.
 
     Signals:
@@ -99,6 +101,7 @@ class MemoryModel(QObject):
         self.table = SessionTable(self)
         self.sorted_table = SortedSessions(self.table, self)
         self.history = MemoryHistory()
+        self.expert_map = ExpertMapModel(feed, self)
         feed.status.connect(self.take)
         feed.offline.connect(self.take_loss)
         if feed.latest is not None:

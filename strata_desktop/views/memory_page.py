@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.memory_text import bytes_text, count_text
 from strata_desktop.viewmodels.memory_tiles import Tile
+from strata_desktop.views.expert_card import ExpertCard
 from strata_desktop.views.memory_card import Card, Columns, LineLabel, Stack, make_label
 from strata_desktop.views.memory_headline import Headline
 from strata_desktop.views.meter import Meter
@@ -159,6 +160,7 @@ class CardMemoryCard(Card):
         self._model = model
         self._meter = Meter()
         self._vram = make_label(role="muted")
+        self._heading = make_label("Expert slots", role="heading")
         self._experts = make_label(role="muted")
         box = self.box
         box.setSpacing(SPACE.xs)
@@ -166,16 +168,20 @@ class CardMemoryCard(Card):
         box.addWidget(self._meter)
         box.addWidget(self._vram)
         box.addSpacing(SPACE.s)
-        box.addWidget(make_label("Expert slots", role="heading"))
+        box.addWidget(self._heading)
         box.addWidget(self._experts)
         for label in (self._vram, self._experts):
             label.setWordWrap(True)
             label.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         model.changed.connect(self._refresh)
+        model.expert_map.changed.connect(self._refresh)
         self._refresh()
 
     def _refresh(self) -> None:
         model = self._model
+        # A model with experts has a card of its own for them.
+        for label in (self._heading, self._experts):
+            label.setVisible(model.expert_map.picks is None)
         self._meter.set_gauge(model.vram)
         self._meter.setVisible(model.vram is not None)
         waiting = "Waiting for the engine's first report."
@@ -195,6 +201,7 @@ class MemoryPage(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.pool = PoolCard(model)
         self.sessions = SessionsCard(model)
+        self.experts = ExpertCard(model)
         page = QWidget()
         page.setProperty("role", "page")
         column = QVBoxLayout(page)
@@ -204,6 +211,7 @@ class MemoryPage(QScrollArea):
         self._columns = Columns()
         main, side = QVBoxLayout(), QVBoxLayout()
         main.addWidget(self.pool, 2)
+        main.addWidget(self.experts)
         main.addWidget(self.sessions, 3)
         side.addWidget(HostCard(model))
         side.addWidget(CardMemoryCard(model))
