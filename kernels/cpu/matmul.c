@@ -1,14 +1,24 @@
 /* y = x weight^T. Rows of weights are the tasks; all rows of x pass them (codes.h takes both in blocks). */
 #include "internal.h"
 
-/* Weight rows a task has at most: 32 rows of 4,096 4-bit weights are 80 KiB. Row kernels take 16 together. */
+/* Row kernels take 16 rows of weights together. */
+#define FEWEST_ROWS 16
+/* With more rows of x than pass together, weights are read again for each 32 of them, so a task's must stay
+ * in the caches: 32 rows of 4,096 4-bit weights are 80 KiB. */
 #define MOST_ROWS 32
-#define FEWEST_ROWS 4
-#define TASKS_PER_THREAD 8
+#define FEW_X 32
 
-static int64_t rows_per_task(int64_t n_out, int32_t n_threads) {
-    const int64_t rows = n_out / ((int64_t)n_threads * TASKS_PER_THREAD);
-    return rows > MOST_ROWS ? MOST_ROWS : rows >= 16 ? 16 : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
+typedef struct {
+    int64_t first, stop;
+} row_range;
+
+/* The task after `before`. With few rows of x the time goes into reading weights, and memory is fast in
+ * long runs only: tasks are long at first and short at the end, so that all threads end together. */
+static row_range next_range(const strata_matmul *op, int32_t n_threads, row_range before) {
+    const int64_t left = op->n_out - before.stop;
+    int64_t n = op->n_rows <= FEW_X ? left * 3 / (4 * n_threads) / FEWEST_ROWS * FEWEST_ROWS : MOST_ROWS;
+    if (n < FEWEST_ROWS) n = FEWEST_ROWS;
+    return (row_range){before.stop, before.stop + (n < left ? n : left)};
 }
 
 static void add_bias(const strata_matmul *op, int64_t first, int64_t stop) {
@@ -38,13 +48,16 @@ void strata_multiply(const strata_worker *worker, int32_t quant, const strata_do
 }
 
 int64_t strata_tasks_matmul(const strata_matmul *op, int32_t n_threads) {
-    const int64_t per_task = rows_per_task(op->n_out, n_threads);
-    return (op->n_out + per_task - 1) / per_task;
+    int64_t n_tasks = 0;
+    for (row_range at = {0, 0}; at.stop < op->n_out; n_tasks++) at = next_range(op, n_threads, at);
+    return n_tasks;
 }
 
 void strata_do_matmul(const strata_worker *worker, const strata_matmul *op, int64_t task) {
-    const int64_t n_cols = op->n_cols, n_out = op->n_out, per_task = rows_per_task(n_out, worker->n_threads);
-    const int64_t first = task * per_task, stop = first + per_task < n_out ? first + per_task : n_out;
+    const int64_t n_cols = op->n_cols, n_out = op->n_out;
+    row_range rows = next_range(op, worker->n_threads, (row_range){0, 0});
+    while (task--) rows = next_range(op, worker->n_threads, rows);
+    const int64_t first = rows.first, stop = rows.stop;
     const strata_dots dots = {
         .w = (const uint8_t *)op->weight + first * op->row_bytes,
         .n_w = stop - first,
