@@ -143,7 +143,7 @@ class HostCheck:
             status=HTTPStatus.FORBIDDEN,
             message=f"The Host header says {name!r}, which this server does not answer to, so "
             f"that no web page can reach it through a DNS name of its own. Use {known}, add the "
-            "name to the setting allowed_hosts, or set an API key (api_key).",
+            "name to the setting allowed_hosts (--allow-host), or set an API key (--api-key).",
             code="host_not_allowed",
         )
 
@@ -159,7 +159,7 @@ class HostCheck:
         return Fault(
             status=HTTPStatus.FORBIDDEN,
             message=f"The web page {origin!r} may not use this server. Add its origin to the "
-            "setting allowed_origins if you trust it.",
+            "setting allowed_origins (--allow-origin) if you trust it.",
             code="origin_not_allowed",
         )
 

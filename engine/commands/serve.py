@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import math
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from types import FrameType
 
 from engine.commands.options import add_lengths, add_model, add_pool, pooled_config
 from engine.config import DEFAULT_PORT, ApiConfig
+from engine.errors import ConfigError
 
 POLL_S = 0.2
 
@@ -34,6 +36,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"port; fails if it is taken (default: {DEFAULT_PORT} or the next free one)",
     )
     group.add_argument("--api-key", metavar="KEY", help="requests must carry this key")
+    group.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="answer requests whose Host header says NAME too; may be given several times",
+    )
+    group.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let web pages of ORIGIN in, for example https://chat.example; may be given several "
+        "times",
+    )
+    group.add_argument(
+        "--keep-alive",
+        type=float,
+        default=api.keep_alive_s,
+        metavar="SECONDS",
+        help="silence after which a stream sends a comment line, 0 = never (default: %(default)g)",
+    )
     group.add_argument("--alias", metavar="NAME", help="model id shown by the API")
     group.add_argument(
         "--json",
@@ -51,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
         EngineError: the port is taken, or the model cannot be loaded.
     """
     config = pooled_config(options)
+    if not 0 <= options.keep_alive < math.inf:
+        raise ConfigError(f"--keep-alive must be 0 or more seconds, got {options.keep_alive:g}.")
     if sys.__stderr__ is not None:
         # A model file that is cut short while it is mapped ends the process; say so at least.
         faulthandler.enable(sys.__stderr__, all_threads=False)
@@ -63,6 +89,9 @@ def run(options: argparse.Namespace) -> int:
             port=DEFAULT_PORT if options.port is None else options.port,
             is_port_fixed=options.port is not None,
             api_key=options.api_key,
+            allowed_hosts=tuple(options.allow_host),
+            allowed_origins=tuple(options.allow_origin),
+            keep_alive_s=options.keep_alive,
         )
     )
     ended = threading.Event()

@@ -387,6 +387,10 @@ def server(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         "--check",
         "--alias",
         "little",
+        "--allow-host",
+        "little.example",
+        "--allow-origin",
+        "https://page.example",
     )
     with child:
         assert child.stdout is not None
@@ -420,6 +424,35 @@ def test_serve_answers_and_ends_on_sigterm(server: tuple[subprocess.Popen[str], 
     assert (pool["cells"], pool["chunk_cells"]) == (512, 64)
     child.send_signal(signal.SIGTERM)
     assert child.wait(timeout=30) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("Host", "little.example", 200),
+        ("Host", "large.example", 403),
+        ("Origin", "https://page.example", 200),
+        ("Origin", "https://other.example", 403),
+    ],
+)
+def test_serve_lets_in_whom_it_was_told(
+    server: tuple[subprocess.Popen[str], str], header: str, value: str, status: int
+) -> None:
+    connection = http.client.HTTPConnection(server[1].removeprefix("http://"), timeout=60)
+    try:
+        connection.request("GET", "/health", headers={header: value})
+        assert connection.getresponse().status == status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_keep_alive_is_a_time(
+    model: Path, capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    assert main(["serve", str(model), "--keep-alive", seconds]) == 2
+    assert "--keep-alive must be 0 or more seconds" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
