@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.paths import DEMO_MODEL_FILE
 from strata_desktop.client.engine_host import EngineHost
 from strata_desktop.client.status_feed import StatusFeed
+from strata_desktop.viewmodels.starters import Starter, find_starters
 
 if TYPE_CHECKING:
     from engine.stats import StatusSnapshot
@@ -70,10 +70,9 @@ class EngineState(QObject):
         host.load_failed.connect(self._on_load_failed)
 
     @property
-    def demo_path(self) -> Path | None:
-        """The demo model's file, None if it was not fetched."""
-        path = self.models_dir / DEMO_MODEL_FILE
-        return path if path.is_file() else None
+    def starters(self) -> tuple[Starter, ...]:
+        """The models to begin with, whether they are there or not."""
+        return find_starters(self.models_dir)
 
     def load(self, path: Path) -> None:
         """Load a model file."""

@@ -145,7 +145,7 @@ class ChatPage(QWidget):
         self.composer.stopped.connect(self._stop)
         self.composer.draft_changed.connect(lambda text: self._model.current.set_draft(text))
         self.welcome.prompt_chosen.connect(self._try_prompt)
-        self.welcome.demo_wanted.connect(self._load_demo)
+        self.welcome.model_wanted.connect(self._engine.load)
         self.welcome.file_wanted.connect(self.pick_model)
         self.welcome.restart_wanted.connect(self._engine.restart)
         self.drawer.changed.connect(lambda settings: self._model.current.set_settings(settings))
@@ -216,10 +216,6 @@ class ChatPage(QWidget):
     def _try_prompt(self, text: str) -> None:
         self.composer.set_text(text)
         self.composer.focus()
-
-    def _load_demo(self) -> None:
-        if (path := self._engine.demo_path) is not None:
-            self._engine.load(path)
 
     def _edit(self, message_id: int, text: str) -> None:
         self._model.current.edit(message_id, text)

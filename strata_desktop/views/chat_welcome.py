@@ -15,17 +15,12 @@ from PySide6.QtWidgets import (
 )
 
 from strata_desktop.viewmodels.engine_state import EnginePhase, EngineState
+from strata_desktop.viewmodels.starters import PROMPTS, Prompt, is_bard, prompts_for
 from strata_desktop.views.icons import svg_pixmap
+from strata_desktop.views.starter_cards import StarterCards
 from strata_desktop.views.theme import SPACE
 
 WIDTH_PX = 560
-
-EXAMPLES = (
-    ("Explain an idea", "Explain how a hash table works, with a small example."),
-    ("Write some code", "Write a Python function that finds all primes below n, with comments."),
-    ("Improve a text", "Make this sentence clearer: "),
-    ("Plan something", "Help me plan a quiet weekend with two friends."),
-)
 
 
 class ChatWelcome(QScrollArea):
@@ -33,13 +28,13 @@ class ChatWelcome(QScrollArea):
 
     Signals:
         prompt_chosen: an example (its text).
-        demo_wanted: load the demo model.
+        model_wanted: load one of the models to begin with (its path).
         file_wanted: pick a model file.
         restart_wanted: start the engine again.
     """
 
     prompt_chosen = Signal(str)
-    demo_wanted = Signal()
+    model_wanted = Signal(object)
     file_wanted = Signal()
     restart_wanted = Signal()
 
@@ -62,24 +57,26 @@ class ChatWelcome(QScrollArea):
         self._bar = QProgressBar()
         self._bar.setAccessibleName("Model loaded")
         self._bar.setTextVisible(False)
-        self._demo = self._button("Load the demo model", self.demo_wanted, kind="primary")
+        self.starters = StarterCards()
+        self.starters.chosen.connect(self.model_wanted)
         self._file = self._button("Open a model file…", self.file_wanted)
         self._restart = self._button("Start the engine again", self.restart_wanted, kind="primary")
         row = QHBoxLayout()
         row.setSpacing(SPACE.s)
-        for button in (self._demo, self._restart, self._file):
+        for button in (self._restart, self._file):
             row.addWidget(button)
         row.addStretch()
         self._examples = QWidget()
         grid = QGridLayout(self._examples)
         grid.setContentsMargins(0, SPACE.s, 0, 0)
         grid.setSpacing(SPACE.s)
-        for number, (label, prompt) in enumerate(EXAMPLES):
-            button = QPushButton(label)
+        self._prompts: tuple[Prompt, ...] = ()
+        self._prompt_buttons = [QPushButton() for _ in PROMPTS]
+        for number, button in enumerate(self._prompt_buttons):
             button.setProperty("kind", "prompt")
-            button.setAccessibleName(f"Example: {prompt.strip()}")
-            button.setToolTip(prompt.strip())
-            button.clicked.connect(lambda _=False, p=prompt: self.prompt_chosen.emit(p))
+            button.clicked.connect(
+                lambda _=False, n=number: self.prompt_chosen.emit(self._prompts[n][1])
+            )
             grid.addWidget(button, number // 2, number % 2)
         held = QWidget()
         held.setMaximumWidth(WIDTH_PX)
@@ -88,6 +85,7 @@ class ChatWelcome(QScrollArea):
         column.setSpacing(SPACE.m)
         for part in (mark, self._title, self._text, self._bar):
             column.addWidget(part)
+        column.addWidget(self.starters)
         column.addLayout(row)
         column.addWidget(self._examples)
         page = QWidget()
@@ -109,20 +107,30 @@ class ChatWelcome(QScrollArea):
         """Show what fits the engine's phase."""
         engine, phase = self._engine, self._engine.phase
         can_load = phase in (EnginePhase.NO_MODEL, EnginePhase.FAILED)
-        has_demo = engine.demo_path is not None
         self._title.setText(_title(engine))
-        self._text.setText(_text(engine, has_demo=has_demo))
+        self._text.setText(_text(engine))
         self._bar.setVisible(phase in (EnginePhase.LOADING, EnginePhase.STARTING))
         if engine.load_share is None:
             self._bar.setRange(0, 0)
         else:
             self._bar.setRange(0, 1000)
             self._bar.setValue(round(1000 * engine.load_share))
-        self._demo.setVisible(can_load and has_demo)
+        if can_load:
+            self.starters.show_starters(engine.starters)
+        self.starters.setVisible(can_load)
         self._file.setVisible(can_load)
-        self._file.setProperty("kind", "" if has_demo else "primary")
+        self._show_prompts(prompts_for(engine.model_id))
         self._restart.setVisible(phase is EnginePhase.OFFLINE)
         self._examples.setVisible(phase is EnginePhase.READY)
+
+    def _show_prompts(self, prompts: tuple[Prompt, ...]) -> None:
+        if prompts == self._prompts:
+            return
+        self._prompts = prompts
+        for button, (label, prompt) in zip(self._prompt_buttons, prompts, strict=True):
+            button.setText(label)
+            button.setAccessibleName(f"Example: {prompt.strip()}")
+            button.setToolTip(prompt.strip())
 
     def _button(self, text: str, signal: object, *, kind: str = "") -> QPushButton:
         button = QPushButton(text)
@@ -138,20 +146,22 @@ def _title(engine: EngineState) -> str:
         EnginePhase.OFFLINE: "The engine is not running",
         EnginePhase.NO_MODEL: "Choose a model to begin",
         EnginePhase.LOADING: f"Loading {engine.model_name}",
-        EnginePhase.READY: "What would you like to know?",
+        EnginePhase.READY: "What would you like to hear?"
+        if is_bard(engine.model_id)
+        else "What would you like to know?",
         EnginePhase.FAILED: "The model could not be loaded",
     }[engine.phase]
 
 
-def _text(engine: EngineState, *, has_demo: bool) -> str:
+def _text(engine: EngineState) -> str:
     if engine.phase is EnginePhase.NO_MODEL:
-        if has_demo:
-            return (
-                "The small demo model is on this computer already and ready in a second. "
-                "For better answers open a larger one: any GGUF file of a supported architecture."
-            )
-        return "Open a GGUF file of a supported architecture. It stays on this computer."
+        return (
+            "Here are two small ones to begin with. For better answers open a larger one: any GGUF "
+            "file of a supported architecture. Everything stays on this computer."
+        )
     if engine.phase is EnginePhase.READY:
+        if is_bard(engine.model_id):
+            return "Bard is loaded. It writes in the manner of Shakespeare and knows no facts."
         return f"{engine.model_name} is loaded. Everything stays on this computer."
     if engine.phase is EnginePhase.STARTING:
         return "The engine starts in the background."

@@ -13,6 +13,7 @@ from PySide6.QtCore import QEvent, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from engine.paths import bundled_model, demo_model
 from strata_desktop.app import STORE_FILE, ErrorReport, build_app, parse_arguments
 from strata_desktop.client.engine_host import EngineHost
 from strata_desktop.viewmodels.engine_state import EnginePhase
@@ -73,6 +74,10 @@ def test_arguments() -> None:
     )
     assert arguments.model == Path("m.gguf")
     assert (arguments.port, arguments.kv_pool_tokens, arguments.batch) == (0, 9, 2)
+    assert parse_arguments([]).model is None
+    for argv in (["bard"], ["--model", "Bard"], ["--model=bard", "--theme", "dark"]):
+        assert parse_arguments(argv).model == bundled_model()
+    assert parse_arguments(["smollm2"]).model == demo_model()
     with pytest.raises(SystemExit):
         parse_arguments(["--theme", "pink"])
 

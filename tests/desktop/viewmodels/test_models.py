@@ -60,6 +60,17 @@ def test_the_own_folder_is_looked_through(model, engine, tmp_path: Path) -> None
     assert model.list_gap == ""
 
 
+def test_the_built_in_model_is_looked_at_too(client, host, feed, engine, tmp_path, qtbot) -> None:
+    from engine.paths import bundled_model
+
+    made = ModelsModel(client, host, feed=feed, home=tmp_path, built_in=bundled_model())
+    qtbot.waitUntil(lambda: not made.is_scanning, timeout=5000)
+    looked_at = [body["path"] for path, body in engine.posts if path == "/v1/inspect"]
+    assert looked_at == [str(tmp_path / "models"), str(bundled_model())]
+    made.add(bundled_model())
+    assert made.places.added == ()
+
+
 def test_an_empty_folder_says_what_to_do(client, host, feed, engine, tmp_path, qtbot) -> None:
     engine.replies["/v1/inspect"] = {"models": [], "errors": []}
     made = ModelsModel(client, host, feed=feed, home=tmp_path)

@@ -17,6 +17,17 @@ def test_the_own_folder_is_there_already(tmp_path: Path) -> None:
     assert not ModelPlaces(tmp_path).add(tmp_path / "models")
 
 
+def test_the_built_in_model_is_listed_and_stays(tmp_path: Path) -> None:
+    file = tmp_path / "program" / "built-in.gguf"
+    places = ModelPlaces(tmp_path / "home", built_in=file)
+    places.add(tmp_path / "more")
+    assert places.all == (tmp_path / "home" / "models", file, tmp_path / "more")
+    assert places.is_own(file)
+    assert places.place_of(file) is None
+    assert not places.add(file)
+    assert not places.remove(file)
+
+
 def test_a_place_is_forgotten_and_its_files_stay(tmp_path: Path) -> None:
     folder = tmp_path / "more"
     folder.mkdir()

@@ -403,7 +403,7 @@ def test_welcome_follows_the_engine(
     (state.models_dir / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
     page.welcome.refresh()
     engine.replies["/v1/inspect"] = {"models": [{"context_tokens": 8192}], "errors": []}
-    click(qtbot, page, "Load the demo model")
+    click(qtbot, page, "Load SmolLM2")
     assert state.phase is EnginePhase.LOADING
     qtbot.waitUntil(lambda: [path for path, _ in engine.posts] == ["/v1/inspect", "/v1/load"])
     body = engine.posts[1][1]
