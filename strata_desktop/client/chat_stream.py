@@ -24,6 +24,13 @@ class PromptProgress:
     n_prompt: int
 
 
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """More text that the model thinks before it answers."""
+
+    text: str
+
+
 class ChatStream(QObject):
     """A running answer. It ends with exactly one `finished` or `failed`.
 
@@ -34,12 +41,14 @@ class ChatStream(QObject):
 
     Signals:
         progress: tokens of the prompt read, tokens of the prompt.
+        thought: more text of what the model thinks before it answers.
         delta: more text of the answer.
         finished: a ChatResult.
         failed: an ApiFailure.
     """
 
     progress = Signal(int, int)
+    thought = Signal(str)
     delta = Signal(str)
     finished = Signal(object)
     failed = Signal(object)
@@ -64,6 +73,8 @@ class ChatStream(QObject):
             return
         if isinstance(value, str):
             self.delta.emit(value)
+        elif isinstance(value, Thought):
+            self.thought.emit(value.text)
         elif isinstance(value, PromptProgress):
             self.progress.emit(value.n_read, value.n_prompt)
         else:
@@ -82,7 +93,7 @@ async def read_chat(
     Args:
         open_stream: opens the HTTP stream.
         body: of the request.
-        post: gets str, PromptProgress and at last one ChatResult or ApiFailure.
+        post: gets str, Thought, PromptProgress and at last one ChatResult or ApiFailure.
     """
     reader = _ChunkReader()
     try:
@@ -133,8 +144,11 @@ class _ChunkReader:
                 PromptProgress(int(progress.get("n_read", 0)), int(progress.get("n_prompt", 0)))
             )
         for choice in chunk.get("choices") or ():
-            text = (choice.get("delta") or {}).get("content")
-            if text:
+            delta = choice.get("delta") or {}
+            # Servers call it by one of two names.
+            if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+                values.append(Thought(str(thought)))
+            if text := delta.get("content"):
                 values.append(text)
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
         return values

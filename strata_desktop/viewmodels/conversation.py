@@ -247,6 +247,7 @@ class Conversation(QObject):
         asked = [m for m in self.messages if m.text and m.id not in gone]
         self._append([(Role.ASSISTANT, "", MessageState.WRITING)], replacing=replacing)
         stream = self._client.stream_chat(self._body(asked))
+        stream.thought.connect(self._on_thought)
         stream.delta.connect(self._on_delta)
         stream.progress.connect(self._on_progress)
         stream.finished.connect(self._on_finished)
@@ -287,8 +288,13 @@ class Conversation(QObject):
         return body
 
     def _on_delta(self, text: str) -> None:
-        last = self.messages[-1]
-        self.messages[-1] = dataclasses.replace(last, text=last.text + text)
+        self._grow(text=self.messages[-1].text + text)
+
+    def _on_thought(self, text: str) -> None:
+        self._grow(thoughts=self.messages[-1].thoughts + text)
+
+    def _grow(self, **values: str) -> None:
+        self.messages[-1] = dataclasses.replace(self.messages[-1], **values)
         if self.progress is not None:
             self.progress = None
             self.progress_changed.emit()

@@ -81,7 +81,9 @@ def notice_for(message: Message) -> Notice | None:
         return Notice(text or "The answer failed for an unknown reason.", actions, is_error=True)
     if message.state in _ENDINGS:
         text, actions = _ENDINGS[message.state]
-        if not message.text:
+        if not message.text and message.state is MessageState.LENGTH and message.thoughts:
+            text = "The length limit was used up by thinking, before the first word of the answer."
+        elif not message.text:
             text = "This answer was interrupted before its first word."
             actions = (MessageAction.REGENERATE,)
         return Notice(text, actions, is_error=False)
@@ -92,6 +94,12 @@ def notice_for(message: Message) -> Notice | None:
             "The model gave an empty answer.", (MessageAction.REGENERATE,), is_error=False
         )
     return None
+
+
+def thoughts_label(message: Message) -> str:
+    """Return the words on the fold of what the model thought."""
+    is_thinking = message.is_writing and not message.text
+    return "Thinking…" if is_thinking else "Thoughts"
 
 
 def counts_text(message: Message) -> str:

@@ -43,6 +43,7 @@ class Message:
         conversation_id: where it belongs.
         role: who speaks.
         text: Markdown.
+        thoughts: what the model thought before it answered, "" if nothing.
         state: how far it got.
         error_code: machine-readable, "" if none.
         error_text: a sentence for the person, "" if none.
@@ -62,6 +63,7 @@ class Message:
     n_tokens: int = 0
     tokens_per_s: float = 0.0
     n_prompt_tokens: int = 0
+    thoughts: str = ""
     created_s: float = 0.0
 
     @property

@@ -46,12 +46,13 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX messages_by_conversation ON messages (conversation_id, id);
     CREATE INDEX conversations_by_time ON conversations (updated_s);
     """,
+    "ALTER TABLE messages ADD COLUMN thoughts TEXT NOT NULL DEFAULT '';",
 )
 """Script n takes the file from version n to n + 1 (`PRAGMA user_version`). Never edit, append."""
 
 _MESSAGE_COLUMNS = (
     "id, conversation_id, role, text, state, error_code, error_text, n_tokens, tokens_per_s, "
-    "n_prompt_tokens, created_s"
+    "n_prompt_tokens, thoughts, created_s"
 )
 
 
@@ -219,11 +220,11 @@ class ConversationStore:
         return [_message(row) for row in rows]
 
     def save_message(self, message: Message) -> None:
-        """Write a message's text, state, error and counts."""
+        """Write a message's text, thoughts, state, error and counts."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE messages SET text = ?, state = ?, error_code = ?, error_text = ?, "
-                "n_tokens = ?, tokens_per_s = ?, n_prompt_tokens = ? WHERE id = ?",
+                "n_tokens = ?, tokens_per_s = ?, n_prompt_tokens = ?, thoughts = ? WHERE id = ?",
                 (
                     message.text,
                     message.state.value,
@@ -232,6 +233,7 @@ class ConversationStore:
                     message.n_tokens,
                     message.tokens_per_s,
                     message.n_prompt_tokens,
+                    message.thoughts,
                     message.id,
                 ),
             )

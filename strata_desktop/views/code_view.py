@@ -77,9 +77,11 @@ class CodeText(QPlainTextEdit):
 
     def fit(self) -> None:
         """Take the height of all lines."""
-        line_px = self.fontMetrics().lineSpacing()
+        # As laid out: lines with letters of other fonts are higher than the font's own spacing.
+        last = self.blockBoundingGeometry(self.document().lastBlock())
+        text_px = last.translated(self.contentOffset()).bottom()
         # Room for the bar always: a bar that comes while the code is written would make it jump.
-        height = math.ceil(self.blockCount() * line_px) + 14
+        height = math.ceil(text_px) + 14
         if height != self.height():
             self.setFixedHeight(height)
 

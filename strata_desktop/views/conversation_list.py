@@ -178,7 +178,7 @@ class Sidebar(QWidget):
         self._trash = IconButton("trash", "Recently deleted", side_px=18)
         self._trash.clicked.connect(self.trash_wanted)
         head = QVBoxLayout()
-        head.setContentsMargins(SPACE.m, SPACE.m, SPACE.m, SPACE.xs)
+        head.setContentsMargins(SPACE.m, SPACE.m, SPACE.m, SPACE.s)
         head.setSpacing(SPACE.s)
         head.addWidget(self._new)
         head.addWidget(self._search)

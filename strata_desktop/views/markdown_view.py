@@ -28,6 +28,8 @@ from strata_desktop.views.theme import SPACE, TYPE, Colors, colors, mono_font
 INDENT_PX = 28
 LINE_PERCENT = 130
 MAX_MEASURED = 400
+LEAD_PX = 4
+"""Space above a block of text: the line height puts all of its own below the lines."""
 
 
 def rich_css(c: Colors, *, text: str = "") -> str:
@@ -112,7 +114,7 @@ class TextView(QTextBrowser):
         return QSize(20, 10)
 
     def _fit(self) -> None:
-        height = math.ceil(self.document().size().height())
+        height = math.ceil(self.document().size().height()) + self.viewportMargins().top()
         if height != self.height():
             self.setFixedHeight(max(height, 1))
 
@@ -128,6 +130,7 @@ class _TextBlockView(TextView):
         super().__init__()
         self._html = ""
         self._is_muted = is_muted
+        self.setViewportMargins(0, LEAD_PX, 0, 0)
 
     def show_block(self, block: TextBlock) -> None:
         if block.html != self._html:

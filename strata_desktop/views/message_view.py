@@ -15,12 +15,18 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from strata_desktop.viewmodels.message_words import MessageAction, counts_text, notice_for
+from strata_desktop.viewmodels.message_words import (
+    MessageAction,
+    counts_text,
+    notice_for,
+    thoughts_label,
+)
 from strata_desktop.viewmodels.messages import Message, Role
 from strata_desktop.views.icons import IconButton
 from strata_desktop.views.markdown_view import MarkdownView, TextView
 from strata_desktop.views.message_editor import MessageEditor
 from strata_desktop.views.theme import SPACE
+from strata_desktop.views.thoughts import Thoughts
 
 BUBBLE_INSET_PX = 72
 COPIED_MS = 1500
@@ -53,6 +59,7 @@ class MessageView(QFrame):
         self._delete = IconButton("trash", "Delete message", tint="text_faint", side_px=16)
         self._counts = QLabel()
         self._counts.setProperty("role", "caption")
+        self._thoughts = Thoughts()
         self._waiting = _Waiting()
         self._notice = _Notice()
         self._notice.action_wanted.connect(self._want)
@@ -68,7 +75,7 @@ class MessageView(QFrame):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(SPACE.xs)
         self._content: QWidget = self._bubble() if is_user else self._body
-        for part in (self._content, self._waiting, self._notice, self._actions):
+        for part in (self._thoughts, self._content, self._waiting, self._notice, self._actions):
             self._column.addWidget(part)
         self.show_message(message)
 
@@ -81,7 +88,9 @@ class MessageView(QFrame):
         else:
             self._body.show_plain(message.text)
         self.setAccessibleDescription(message.text)
-        self._waiting.setVisible(message.is_writing and not message.text)
+        self._thoughts.setVisible(bool(message.thoughts))
+        self._thoughts.show_thoughts(message.thoughts, thoughts_label(message))
+        self._waiting.setVisible(message.is_writing and not message.text and not message.thoughts)
         notice = notice_for(message)
         self._notice.setVisible(notice is not None)
         if notice is not None:

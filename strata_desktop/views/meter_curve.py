@@ -6,7 +6,7 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QPointF, QSize
 from PySide6.QtGui import QColor, QShowEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from strata_desktop.viewmodels.memory import MemoryModel
 from strata_desktop.viewmodels.memory_history import SPAN_S, MemorySample
@@ -27,14 +27,17 @@ class MemoryCurve(QWidget):
         self._plot: Any = None
         self._lines: dict[str, Any] = {}
         self._cursor: Any = None
-        self._words = QLabel()
-        self._words.setProperty("role", "caption")
-        self._words.setFont(tabular(self._words.font(), height_px=TYPE.caption))
+        self._words = _line("Values of the memory curve")
         self._words.setMinimumWidth(1)
-        self._words.setAccessibleName("Values of the memory curve")
+        self._when = _line("Moment of these values")
+        head = QHBoxLayout()
+        head.addWidget(_line("Unit of the memory curve", "GiB"))
+        head.addStretch()
+        head.addWidget(self._when)
         self._box = QVBoxLayout(self)
-        self._box.setContentsMargins(0, 0, 0, 0)
+        self._box.setContentsMargins(0, 4, 0, 0)
         self._box.setSpacing(2)
+        self._box.addLayout(head)
         self._box.addWidget(self._words)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.setMinimumHeight(HEIGHT_PX + 36)
@@ -83,7 +86,7 @@ class MemoryCurve(QWidget):
         plot.addItem(self._cursor, ignoreBounds=True)
         plot.scene().sigMouseMoved.connect(self._on_moved)
         self._plot = plot
-        self._box.insertWidget(0, plot, 1)
+        self._box.insertWidget(1, plot, 1)
         self._color()
 
     def _color(self) -> None:
@@ -146,6 +149,7 @@ class MemoryCurve(QWidget):
         samples = self._model.history.samples
         if not samples:
             self._words.setText("The curve begins with the first report.")
+            self._when.setText("")
             return
         when = "now"
         shown = samples[-1] if sample is None else sample
@@ -155,5 +159,14 @@ class MemoryCurve(QWidget):
         self._words.setText(
             f'<span style="color:{c.accent}">━</span> RAM {shown.ram_used_bytes / GIB:,.1f} '
             f'&nbsp;<span style="color:{c.text_faint}">━</span> commit '
-            f"{shown.commit_used_bytes / GIB:,.1f} GiB<br>{when}"
+            f"{shown.commit_used_bytes / GIB:,.1f}"
         )
+        self._when.setText(when)
+
+
+def _line(name: str, text: str = "") -> QLabel:
+    made = QLabel(text)
+    made.setProperty("role", "caption")
+    made.setFont(tabular(made.font(), height_px=TYPE.caption))
+    made.setAccessibleName(name)
+    return made

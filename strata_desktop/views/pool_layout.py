@@ -11,8 +11,15 @@ MIN_PITCH_PX = 7
 MAX_PITCH_PX = 40
 MAX_TILE_WIDTH_PX = 120
 MAX_TILE_HEIGHT_PX = 88
+FEW_TILES = 16
+"""Up to this many may grow to share all the room."""
+FEW_GAP_PX = 10
+FEW_TILE_WIDTH_PX = 240
+FEW_TILE_HEIGHT_PX = 160
 LABEL_HEIGHT_PX = 16
 """Space above a tile for its number, where tiles are large enough to carry one."""
+LABELLED_WIDTH_PX = 64
+LABELLED_HEIGHT_PX = 46
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +51,8 @@ class TileGrid:
             height: room there is, too.
         """
         width = max(width, MIN_PITCH_PX)
+        if n_tiles <= FEW_TILES and (few := cls._fit_few(n_tiles, width, height)) is not None:
+            return few
         pitch = MIN_PITCH_PX
         for wanted in range(MAX_PITCH_PX, MIN_PITCH_PX, -1):
             n_columns = width // wanted
@@ -55,7 +64,7 @@ class TileGrid:
         pitch_x = min(width // n_columns, MAX_TILE_WIDTH_PX)
         pitch_y = max(pitch, min(height // n_rows, MAX_TILE_HEIGHT_PX, round(1.25 * pitch_x)))
         gap = 1 if pitch <= 10 else 2 if pitch <= 20 else 3
-        has_labels = pitch_x >= 64 and pitch_y >= 46
+        has_labels = pitch_x >= LABELLED_WIDTH_PX and pitch_y >= LABELLED_HEIGHT_PX
         return cls(
             n_tiles=n_tiles,
             n_columns=n_columns,
@@ -64,6 +73,26 @@ class TileGrid:
             gap=gap + 7 if has_labels else gap,
             label_height=LABEL_HEIGHT_PX if has_labels else 0,
         )
+
+    @classmethod
+    def _fit_few(cls, n_tiles: int, width: int, height: int) -> TileGrid | None:
+        """Return the grid whose numbered tiles cover the most, None where none has room."""
+        best: TileGrid | None = None
+        for n_columns in range(1, n_tiles + 1):
+            pitch_x = min((width + FEW_GAP_PX) // n_columns, FEW_TILE_WIDTH_PX)
+            pitch_y = min(height // -(-n_tiles // n_columns), FEW_TILE_HEIGHT_PX, pitch_x)
+            if pitch_x < LABELLED_WIDTH_PX or pitch_y < LABELLED_HEIGHT_PX:
+                continue
+            if best is None or pitch_x * pitch_y > best.pitch_x * best.pitch_y:
+                best = cls(
+                    n_tiles=n_tiles,
+                    n_columns=n_columns,
+                    pitch_x=pitch_x,
+                    pitch_y=pitch_y,
+                    gap=FEW_GAP_PX,
+                    label_height=LABEL_HEIGHT_PX,
+                )
+        return best
 
     @property
     def height(self) -> int:

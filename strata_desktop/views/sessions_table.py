@@ -36,7 +36,8 @@ from strata_desktop.views.theme import SPACE, colors, session_color
 
 ROW_HEIGHT_PX = 28
 CHIP_PX = 10
-CELL_PX = 3
+CELL_PX = 8
+"""As the headings have."""
 NAME_MIN_WIDTH_PX = 150
 SAMPLES = {
     SessionColumn.LANE: "63",
@@ -151,7 +152,7 @@ class SessionsView(QTableView):
         metrics = QFontMetrics(tabular(self.font(), is_strong=True))
         for column, sample in SAMPLES.items():
             heading = metrics.horizontalAdvance(HEADERS[column]) + 24
-            self._widths[column] = max(heading, metrics.horizontalAdvance(sample) + 14)
+            self._widths[column] = max(heading, metrics.horizontalAdvance(sample) + 2 * CELL_PX + 2)
             header.resizeSection(column, self._widths[column])
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -162,7 +163,7 @@ class SessionsView(QTableView):
             self.setColumnHidden(column, total > room)
             if total > room:
                 total -= self._widths[column]
-        widening = min(1.7, max(1.0, 1 + 0.4 * (room - total) / total))
+        widening = min(1.4, max(1.0, 1 + 0.2 * (room - total) / total))
         for column, width in self._widths.items():
             self.horizontalHeader().resizeSection(column, round(width * widening))
         super().resizeEvent(event)

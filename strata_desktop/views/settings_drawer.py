@@ -225,6 +225,8 @@ class _Amount(QWidget):
         self._box.setRange(spec.lowest, spec.highest)
         self._box.setSingleStep(spec.step)
         self._box.setFixedWidth(72)
+        # Without its arrows the style lets the text touch the border.
+        self._box.lineEdit().setTextMargins(0, 0, 6, 0)
         self._box.setAlignment(Qt.AlignmentFlag.AlignRight)
         self._box.setAccessibleName(spec.label)
         self._box.setAccessibleDescription(spec.hint)

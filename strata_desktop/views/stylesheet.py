@@ -2,7 +2,7 @@
 
 Widgets choose a look by dynamic property:
     QLabel role:       display, title, heading, muted, caption, mono, danger, warning, success
-    QPushButton kind:  primary, ghost, danger, link (none = quiet outline)
+    QPushButton kind:  primary, ghost, danger, link, fold (none = quiet outline)
     QFrame role:       card, sunken, divider, banner-error, banner-warning, banner-info, toast
     any QWidget role:  page (reading surface), rail, sidebar
 """
@@ -97,6 +97,10 @@ QFrame[role^="banner"] QPushButton[kind="link"] {{ padding: 4px 0; border: none;
 QFrame[role^="banner"] QPushButton[kind="link"]:hover,
 QFrame[role^="banner"] QPushButton[kind="link"]:focus {{ background: transparent;
     border-bottom-color: {c.accent}; }}
+QPushButton[kind="fold"] {{ background: transparent; border: 1px solid transparent;
+    color: {c.text_muted}; padding: 3px 8px 3px 2px; text-align: left; }}
+QPushButton[kind="fold"]:hover {{ color: {c.text}; }}
+QPushButton[kind="fold"]:focus {{ border-color: {c.accent}; }}
 QPushButton[kind="prompt"] {{ text-align: left; padding: 12px 14px; border-color: {c.border};
     border-radius: 10px; background: {c.surface}; }}
 QPushButton[kind="prompt"]:hover {{ background: {c.hover}; border-color: {c.border_strong}; }}
@@ -144,6 +148,7 @@ QLineEdit:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled, QComboBox:disabl
     color: {c.text_faint}; background: {c.window}; border-color: {c.border}; }}
 QTextEdit[kind="bare"], QPlainTextEdit[kind="bare"], QTextBrowser[kind="bare"] {{
     background: transparent; border: none; padding: 0; border-radius: 0; }}
+QTextBrowser[role="muted"] {{ color: {c.text_muted}; }}
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button,
 QDoubleSpinBox::down-button {{ width: 0; border: none; }}
 QComboBox::drop-down {{ border: none; width: 22px; }}

@@ -46,6 +46,9 @@ class Reply:
     def text(self, text: str) -> None:
         self.event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
 
+    def thought(self, text: str) -> None:
+        self.event({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]})
+
     def end(self, reason: str = "stop", *, n_completion: int = 3, truncated: bool = False) -> None:
         final: dict[str, Any] = {
             "choices": [{"index": 0, "delta": {}, "finish_reason": reason}],

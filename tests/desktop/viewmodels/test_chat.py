@@ -144,6 +144,30 @@ def test_partial_answer_is_stored_while_it_is_written(
     chat.current.stop()
 
 
+def test_thoughts_are_kept_apart_from_the_answer_and_not_sent_again(
+    qtbot: QtBot, engine: FakeEngine, store: ConversationStore, chat: ChatModel
+) -> None:
+    def script(body: dict[str, Any], reply: Reply) -> None:
+        reply.begin()
+        reply.thought("Hm, ")
+        reply.event({"choices": [{"index": 0, "delta": {"reasoning": "two."}}]})
+        reply.text("Four.")
+        reply.end()
+
+    engine.on_chat = script
+    for question in ("2 + 2?", "Sure?"):
+        chat.current.send(question)
+        idle(qtbot, chat.current)
+    answer = store.messages(chat.current.id)[1]
+    assert (answer.thoughts, answer.text) == ("Hm, two.", "Four.")
+    assert answer == chat.current.messages[1]
+    assert [turn["content"] for turn in engine.chats[1]["messages"]] == [
+        "2 + 2?",
+        "Four.",
+        "Sure?",
+    ]
+
+
 def test_shown_text_is_throttled(qtbot: QtBot, engine: FakeEngine, chat: ChatModel) -> None:
     def script(body: dict[str, Any], reply: Reply) -> None:
         reply.begin()

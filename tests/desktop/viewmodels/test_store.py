@@ -167,6 +167,24 @@ def test_failed_step_changes_nothing(store: ConversationStore) -> None:
     assert store.messages("a") == [kept]
 
 
+def test_file_of_the_first_version_is_carried_on(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    db = sqlite3.connect(path)
+    db.executescript(MIGRATIONS[0])
+    db.execute("INSERT INTO conversations VALUES ('a', 'Old', '', '', 1, 1, NULL)")
+    db.execute(
+        "INSERT INTO messages (conversation_id, role, text, state, created_s) "
+        "VALUES ('a', 'user', 'kept', 'complete', 1)"
+    )
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    db.close()
+    store = ConversationStore(path)
+    (message,) = store.messages("a")
+    store.close()
+    assert (message.text, message.thoughts) == ("kept", "")
+
+
 def test_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "chats.sqlite3"
     db = sqlite3.connect(path)

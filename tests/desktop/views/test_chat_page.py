@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from strata_desktop.viewmodels.engine_state import EnginePhase, EngineState
 from strata_desktop.viewmodels.messages import MessageState, Role
 from strata_desktop.views.chat_page import ChatPage
-from strata_desktop.views.code_view import CodeView
+from strata_desktop.views.code_view import CodeText, CodeView
 from strata_desktop.views.message_editor import MessageEditor
 from strata_desktop.views.message_view import MessageView
 from tests.desktop.fake_engine import FakeEngine, Reply, echo
@@ -93,6 +93,50 @@ def test_a_bubble_is_as_small_as_its_text(qtbot: QtBot, page: ChatPage) -> None:
     text = views(page)[2]._body
     qtbot.waitUntil(lambda: text.height() >= text.document().size().height() > 60)
     assert text.parentWidget().width() <= page.transcript.viewport().width() - 72
+
+
+def test_thoughts_are_folded_and_can_be_read(
+    qtbot: QtBot, page: ChatPage, engine: FakeEngine
+) -> None:
+    def script(body: dict[str, Any], reply: Reply) -> None:
+        reply.begin()
+        reply.thought("Let me see.")
+        engine.released.wait(10)
+        reply.text("Yes.")
+        reply.end()
+
+    engine.on_chat = script
+    page._model.current.send("Is it?")
+    qtbot.waitUntil(lambda: len(views(page)) == 2 and bool(views(page)[1].message.thoughts))
+    answer = views(page)[1]
+    fold = button(answer, "Thinking…")
+    assert "Waiting" not in words(answer)
+    assert not answer._thoughts._body.isVisible()
+    fold.click()
+    assert answer._thoughts._body.isVisible()
+    assert answer._thoughts._body.toPlainText() == "Let me see."
+    engine.released.set()
+    qtbot.waitUntil(lambda: not page._model.current.is_writing)
+    assert fold.text() == "Thoughts"
+    assert answer._thoughts._body.isVisible()
+
+
+def test_code_keeps_room_below_its_last_line(
+    qtbot: QtBot, page: ChatPage, engine: FakeEngine
+) -> None:
+    """Also with letters that the code's font does not have, whose lines are higher."""
+
+    def script(body: dict[str, Any], reply: Reply) -> None:
+        reply.begin()
+        reply.text("```python\n" + "x = '😀 你 é'  # 注\n" * 40 + "```\n")
+        reply.end()
+
+    engine.on_chat = script
+    page._model.current.send("code")
+    qtbot.waitUntil(lambda: not page._model.current.is_writing)
+    text = page.transcript.findChild(CodeText)
+    last = text.blockBoundingGeometry(text.document().lastBlock()).translated(text.contentOffset())
+    assert text.height() - last.bottom() >= 14
 
 
 def test_shift_enter_begins_a_line(qtbot: QtBot, page: ChatPage) -> None:

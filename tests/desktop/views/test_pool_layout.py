@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from strata_desktop.views.pool_layout import MIN_PITCH_PX, TileGrid
+from strata_desktop.views.pool_layout import (
+    FEW_TILE_HEIGHT_PX,
+    FEW_TILE_WIDTH_PX,
+    MIN_PITCH_PX,
+    TileGrid,
+)
 
 SIZES = [
     (n, width, height)
@@ -63,6 +68,17 @@ def test_few_tiles_are_large_and_numbered() -> None:
     many = TileGrid.fit(64, width=520, height=140)
     assert many.label_height == 0
     assert few.pitch_x > many.pitch_x
+
+
+@pytest.mark.parametrize("n_tiles", [1, 2, 3, 8, 13, 16])
+def test_few_tiles_share_the_room(n_tiles: int) -> None:
+    grid = TileGrid.fit(n_tiles, width=800, height=190)
+    assert grid.label_height > 0
+    used = n_tiles * grid.pitch_x * grid.pitch_y
+    is_largest = grid.pitch_x == FEW_TILE_WIDTH_PX or grid.pitch_y == FEW_TILE_HEIGHT_PX
+    assert is_largest or used > 0.7 * 800 * 190
+    *_, right = sorted(grid.cell(n)[0] + grid.cell(n)[2] for n in range(n_tiles))
+    assert right <= 800
 
 
 def test_a_rectangle_finds_exactly_the_tiles_it_touches() -> None:
