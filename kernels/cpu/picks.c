@@ -7,10 +7,10 @@
 
 #include "layers_internal.h"
 
-/* Weight rows a task has at most: as for strata_matmul. */
-#define MOST_ROWS 32
-#define FEWEST_ROWS 4
-#define TASKS_PER_THREAD 8
+/* Weights of a task stay in the caches while rows of x pass them, but are read from memory in long runs. */
+#define MOST_BYTES 262144
+#define FEWEST_ROWS 16
+#define TASKS_PER_THREAD 4
 /* Columns of a task of the sum. */
 #define SUM_COLUMNS 512
 
@@ -81,8 +81,10 @@ void strata_do_group_picks(const strata_worker *worker, const strata_group_picks
 }
 
 static int64_t rows_per_task(const strata_matmul_picks *op, int32_t n_threads) {
-    const int64_t rows = op->n_out * op->n_groups / ((int64_t)n_threads * TASKS_PER_THREAD);
-    return rows > MOST_ROWS ? MOST_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
+    const int64_t most = MOST_BYTES / op->row_bytes;
+    int64_t rows = op->n_out * op->n_groups / ((int64_t)n_threads * TASKS_PER_THREAD);
+    if (rows > most) rows = most;
+    return rows < FEWEST_ROWS ? FEWEST_ROWS : rows / FEWEST_ROWS * FEWEST_ROWS;
 }
 
 static int64_t tasks_per_group(const strata_matmul_picks *op, int32_t n_threads) {
