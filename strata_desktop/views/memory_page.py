@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from strata_desktop.viewmodels.memory import MemoryModel
-from strata_desktop.viewmodels.memory_text import bytes_text, count_text
+from strata_desktop.viewmodels.memory_text import bytes_text, count_text, plural
 from strata_desktop.viewmodels.memory_tiles import Tile
 from strata_desktop.views.expert_card import ExpertCard
 from strata_desktop.views.memory_card import Card, Columns, LineLabel, Stack, make_label
@@ -74,7 +74,8 @@ class PoolCard(Card):
         n_bytes = bytes_text(pool.chunk_cells * pool.bytes_per_cell)
         kind = "shared by all lanes" if pool.is_pooled else "a fixed part for each lane"
         self._facts.setText(
-            f"{len(pool.chunks):,} chunks of {count_text(pool.chunk_cells)} cells · {n_bytes} each"
+            f"{plural(len(pool.chunks), 'chunk')} of {count_text(pool.chunk_cells)} cells · "
+            f"{n_bytes} each"
         )
         self._facts.setToolTip(
             f"One pool in {pool.backing.upper()}, {kind}. A cell keeps one token's K and V, "

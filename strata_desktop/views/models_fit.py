@@ -13,6 +13,7 @@ from strata_desktop.views.meter_paint import mix, tabular
 from strata_desktop.views.theme import SPACE, TYPE, colors
 
 BAR_PX = 12
+MAX_WIDTH_PX = 560
 MAX_LINES = 5
 ROLES = {
     Fit.FITS: "success",
@@ -79,6 +80,8 @@ class FitPanel(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        # A number far away from its name is hard to read.
+        self.setMaximumWidth(MAX_WIDTH_PX)
         self._bar = FitBar()
         self._verdict = make_label(role="muted")
         self._verdict.setWordWrap(True)

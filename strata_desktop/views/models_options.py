@@ -120,6 +120,7 @@ class LoadCard(Card):
         middle.setSpacing(SPACE.xl)
         middle.addLayout(form)
         middle.addWidget(self._fit, 1)
+        middle.addStretch()
         bottom = QHBoxLayout()
         bottom.setSpacing(SPACE.s)
         bottom.addWidget(self.load)

@@ -14,7 +14,7 @@ MAX_TILE_HEIGHT_PX = 88
 FEW_TILES = 16
 """Up to this many may grow to share all the room."""
 FEW_GAP_PX = 10
-FEW_TILE_WIDTH_PX = 240
+FEW_TILE_WIDTH_PX = 340
 FEW_TILE_HEIGHT_PX = 160
 LABEL_HEIGHT_PX = 16
 """Space above a tile for its number, where tiles are large enough to carry one."""

@@ -151,7 +151,7 @@ class SessionsView(QTableView):
         header.setSectionResizeMode(SessionColumn.NAME, QHeaderView.ResizeMode.Stretch)
         metrics = QFontMetrics(tabular(self.font(), is_strong=True))
         for column, sample in SAMPLES.items():
-            heading = metrics.horizontalAdvance(HEADERS[column]) + 24
+            heading = metrics.horizontalAdvance(HEADERS[column]) + 2 * CELL_PX + 4
             self._widths[column] = max(heading, metrics.horizontalAdvance(sample) + 2 * CELL_PX + 2)
             header.resizeSection(column, self._widths[column])
 
