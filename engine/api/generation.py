@@ -36,6 +36,9 @@ PROBE_CHARS = 16
 """Characters for each token of the context that are looked at first in a longer prompt. Text has
 three to five a token, so nearly every hopeless prompt is refused by this part of it."""
 
+PROBE_GROWTH = 8
+"""How much longer the part is that is looked at next."""
+
 PROBE_SLACK_TOKENS = 64
 """A cut may split a word; the whole has at most so many tokens less than its beginning."""
 
@@ -131,11 +134,12 @@ def refuse_far_too_long(text: str, model: LoadedModel, *, param: str) -> None:
         ContextLengthError: its beginning alone leaves no room.
     """
     n_chars = PROBE_CHARS * model.context_tokens
-    if len(text) <= 2 * n_chars:
-        return
-    n_tokens = len(model.prompts.text_ids(text[:n_chars])) - PROBE_SLACK_TOKENS
-    if n_tokens >= model.context_tokens:
-        raise too_long(n_tokens, model, param=param, is_at_least=True)
+    while len(text) > 2 * n_chars:
+        n_tokens = len(model.prompts.text_ids(text[:n_chars])) - PROBE_SLACK_TOKENS
+        if n_tokens >= model.context_tokens:
+            raise too_long(n_tokens, model, param=param, is_at_least=True)
+        # Blanks and rules of dashes have a hundred characters a token.
+        n_chars *= PROBE_GROWTH
 
 
 def too_long(

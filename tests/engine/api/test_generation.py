@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ from engine.api.generation import (
     DEFAULT_SAMPLING,
     MAX_STOP_STRINGS,
     chat_request,
+    refuse_far_too_long,
     sampling_of,
     stop_strings,
     wanted_tokens,
 )
 from engine.api.schema import ChatRequest, GenerationFields
-from engine.errors import InvalidRequestError
+from engine.errors import ContextLengthError, InvalidRequestError
 from tests.engine.api.api_rig import END_ID, HI, ApiRig, error_of
 
 MakeRig = Callable[..., ApiRig]
@@ -332,3 +335,20 @@ def test_request_says_where_its_messages_end(rig: ApiRig) -> None:
     request = chat_request(body, model, request_id="r")
     assert [int(request.prompt_ids[mark - 1]) for mark in request.marks] == [END_ID, END_ID]
     assert request.marks[-1] < len(request.prompt_ids)
+
+
+@pytest.mark.parametrize(("chars_per_token", "n_chars"), [(64, 6_300), (64, 60_000), (16, 1_599)])
+def test_the_look_at_a_beginning_refuses_only_what_cannot_fit(
+    chars_per_token: int, n_chars: int
+) -> None:
+    lengths: list[int] = []
+
+    def text_ids(text: str) -> list[int]:
+        lengths.append(len(text))
+        return [0] * (len(text) // chars_per_token)
+
+    model: Any = SimpleNamespace(context_tokens=100, prompts=SimpleNamespace(text_ids=text_ids))
+    fits = n_chars // chars_per_token < 100
+    with nullcontext() if fits else pytest.raises(ContextLengthError, match="more than"):
+        refuse_far_too_long("-" * n_chars, model, param="prompt")
+    assert sum(lengths) < n_chars
