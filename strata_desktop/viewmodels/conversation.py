@@ -27,9 +27,7 @@ from strata_desktop.viewmodels.messages import (
 from strata_desktop.viewmodels.store import ConversationHead, ConversationStore
 
 SHOW_S = 0.07
-"""A streamed answer is laid out again at most this often."""
-SAVE_S = 0.25
-"""A streamed answer is stored at least this often."""
+"""A streamed answer is stored and laid out again at most this often."""
 CONTINUE_PROMPT = "Please continue where you stopped."
 
 FINISH_STATES = {
@@ -98,8 +96,6 @@ class Conversation(QObject):
         self._is_stored = store.conversation(head.id) is not None
         self._show = Throttle(self, interval_s=SHOW_S)
         self._show.fired.connect(self._show_answer)
-        self._save = Throttle(self, interval_s=SAVE_S)
-        self._save.fired.connect(self._save_answer)
 
     @property
     def id(self) -> str:
@@ -299,7 +295,6 @@ class Conversation(QObject):
             self.progress = None
             self.progress_changed.emit()
         self._show.trigger()
-        self._save.trigger()
 
     def _on_progress(self, n_read: int, n_prompt: int) -> None:
         self.progress = (n_read, n_prompt)
@@ -338,11 +333,9 @@ class Conversation(QObject):
 
     def _show_answer(self) -> None:
         if self.is_writing:
-            self.changed.emit(self.messages[-1].id)
-
-    def _save_answer(self) -> None:
-        if self.is_writing:
+            # Stored first: whatever was seen is there again, however the program ends.
             self._store.save_message(self.messages[-1])
+            self.changed.emit(self.messages[-1].id)
 
     def _index(self, message_id: int) -> int | None:
         return next((i for i, m in enumerate(self.messages) if m.id == message_id), None)

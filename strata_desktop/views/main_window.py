@@ -88,6 +88,9 @@ class MainWindow(QMainWindow):
         parts.chat.current_changed.connect(lambda: self.show_page("chat"))
         self._add_shortcuts()
         self._restore()
+        # At once: the process may be killed.
+        parts.chat.current_changed.connect(self._remember_chat)
+        parts.chat.writing_changed.connect(self._remember_chat)
 
     @property
     def page(self) -> str:
@@ -205,10 +208,14 @@ class MainWindow(QMainWindow):
         self.show_page(page if page in PAGES else "chat")
 
     def _remember(self) -> None:
-        settings, chat = self._parts.settings, self._parts.chat
+        settings = self._parts.settings
         settings.set_geometry(self.saveGeometry())
         settings.set_text("page", self.page)
         settings.set_flag("chat/drawer", is_on=self.chat_page.is_drawer_open)
+        self._remember_chat()
+
+    def _remember_chat(self) -> None:
+        settings, chat = self._parts.settings, self._parts.chat
         settings.set_text("chat/current", chat.current.id if chat.current.is_stored else "")
         settings.set_text("chat/new_draft", chat.new_draft)
         settings.save()
