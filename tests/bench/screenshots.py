@@ -3,8 +3,8 @@
     python tests/bench/screenshots.py [--theme dark] [--size 1280x800] [--scale 1] [--out FOLDER]
 
 It starts the real window with an engine of its own and a data folder that goes away afterwards.
-Nothing is pretended: the chat is answered by the model, and the four sessions of the memory page
-are requests over HTTP that are being written while the picture is taken. Takes about two minutes.
+Nothing is pretended: the chats are answered by the model, and four of them are being written while
+the picture of the memory page is taken. Takes about two minutes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strata_desktop.viewmodels.conversation import Conversation
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -30,30 +32,32 @@ MAX_CONTEXT = 8192
 
 
 SOURCES = ("docs/DESIGN.md", "CONTRIBUTING.md")
-"""Texts of this repository that the visitors ask about."""
+"""Texts of this repository that the chats are about."""
 
 
 @dataclass(frozen=True)
-class Visitor:
-    """A client whose conversation is shown.
+class Talk:
+    """A chat of the memory page's picture.
 
     Attributes:
-        name: what it calls the conversation.
-        first_char, n_chars: the piece of the texts it sends.
+        question: what is asked.
+        first_char, n_chars: the piece of the texts that is its system prompt.
     """
 
-    name: str
+    question: str
     first_char: int
     n_chars: int
 
 
-VISITORS = (
-    Visitor("editor: review", 0, 21_000),
-    Visitor("editor: summary", 0, 17_000),
-    Visitor("agent: tests", 15_000, 4_500),
-    Visitor("phone", 19_000, 900),
+TALKS = (
+    Talk("What does this design leave out?", 0, 20_000),
+    Talk("Explain this design to a beginner.", 0, 16_000),
+    Talk("Which tests would you write first?", 15_000, 4_000),
+    Talk("Tell me a long story about a lighthouse keeper.", 0, 0),
 )
-"""The first two send the same beginning, so that they share a chunk."""
+"""The first two begin with the same text, so that they share a chunk."""
+GO_ON = "Please go on, and give more details."
+"""Said when an answer ends before the picture is taken."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -127,8 +131,8 @@ class Stage:
         status: dict[str, Any] = reply.json()
         return status
 
-    def ask_in_the_window(self, question: str) -> None:
-        """Type a question, send it, and wait for the whole answer."""
+    def ask_in_the_window(self, question: str) -> str:
+        """Type a question, send it, wait for the whole answer, and return the chat's id."""
         from PySide6.QtCore import Qt
         from PySide6.QtTest import QTest
 
@@ -150,6 +154,8 @@ class Stage:
 
         self.wait("the answer", is_answered)
         self.live(1.5)
+        conversation_id: str = self.window._parts.chat.current.id
+        return conversation_id
 
     def picture(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,82 +164,64 @@ class Stage:
         print(path)
 
 
-class Client(threading.Thread):
-    """One visitor's request; it is written until it is told to end."""
+def begin(stage: Stage, talk: Talk) -> Conversation:
+    """Begin a chat as the window's own page does."""
+    from strata_desktop.viewmodels.messages import ChatSettings
 
-    def __init__(self, address: str, visitor: Visitor) -> None:
-        super().__init__(name=visitor.name, daemon=True)
-        self.error: Exception | None = None
-        self._address = address
-        self._visitor = visitor
-        self._is_ending = threading.Event()
-
-    def run(self) -> None:
-        import httpx
-
-        text = "".join((REPO / source).read_text(encoding="utf-8") for source in SOURCES)
-        text = text[self._visitor.first_char :][: self._visitor.n_chars]
-        body = {
-            "messages": [{"role": "user", "content": f"{text}\n\nWhat is this text about?"}],
-            "prompt_cache_key": self._visitor.name,
-            "stream": True,
-            "ignore_eos": True,
-            "seed": 7,
-        }
-        address = f"{self._address}/v1/chat/completions"
-        try:
-            with httpx.stream("POST", address, json=body, timeout=LIMIT_S) as reply:
-                if reply.status_code != 200:
-                    raise RuntimeError(reply.read().decode())
-                for _ in reply.iter_lines():
-                    if self._is_ending.is_set():
-                        return
-        except (httpx.HTTPError, RuntimeError) as error:
-            self.error = error
-
-    def end(self) -> None:
-        self._is_ending.set()
+    text = "".join((REPO / source).read_text(encoding="utf-8") for source in SOURCES)
+    chat = stage.window._parts.chat
+    chat.new_chat()
+    system_prompt = text[talk.first_char :][: talk.n_chars]
+    chat.current.set_settings(ChatSettings(system_prompt=system_prompt, seed=7))
+    if not chat.current.send(talk.question):
+        raise RuntimeError(f"The window did not take the question {talk.question!r}")
+    return chat.current
 
 
 def show_busy_memory(stage: Stage, path: Path) -> None:
-    """Picture the memory page while every visitor's answer is being written."""
-    stage.window.show_page("memory")
-    stage.live(0.5)
-    clients = [Client(stage.host.address, visitor) for visitor in VISITORS]
+    """Picture the memory page while every talk's answer is being written."""
+    talks: list[Conversation] = []
 
-    def sessions_in(*states: str) -> set[str]:
-        for client in clients:
-            if client.error is not None:
-                raise client.error
+    def are_written() -> bool:
+        for conversation in talks:
+            if conversation.messages[-1].error_text:
+                raise RuntimeError(conversation.messages[-1].error_text)
+            if not conversation.is_writing:
+                conversation.send(GO_ON)
         sessions = stage.status()["engine"]["kv_pool"]["sessions"]
-        return {session["key"] for session in sessions if session["state"] in states}
+        written = {session["key"] for session in sessions if session["state"] == "writing"}
+        return written >= {conversation.id for conversation in talks}
 
-    for client, visitor in zip(clients, VISITORS, strict=True):
-        client.start()
+    for talk in TALKS:
+        talks.append(begin(stage, talk))
         # The next one comes when this one is read, so that it finds the beginning they share.
-        stage.wait(visitor.name, lambda name=visitor.name: name in sessions_in("writing"))
-    names = {visitor.name for visitor in VISITORS}
-    stage.wait("four at once", lambda: sessions_in("writing") >= names)
-    # Speeds are those of the last seconds; these shall hold no reading.
-    stage.live(8.0)
+        stage.wait(talk.question, are_written)
+    stage.window.show_page("memory")
+    # No mark of the keyboard's place on the map.
+    stage.window.setFocus()
+    # Speeds are those of the last seconds; these shall hold little reading.
+    stage.live(6.0)
+    stage.wait("four at once", are_written)
+    stage.live(0.5)
     stage.picture(path)
-    for client in clients:
-        client.end()
-    for client in clients:
-        client.join(30)
+    for conversation in talks:
+        conversation.stop()
 
 
 def main() -> None:
     options = parse_arguments()
+    sys.path.insert(0, str(REPO))
     # Qt reads both when it is loaded.
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["QT_SCALE_FACTOR"] = str(options.scale)
     with tempfile.TemporaryDirectory(prefix="strata-pictures-") as home:
         stage = Stage(options, Path(home))
         try:
-            stage.ask_in_the_window(QUESTION)
-            stage.picture(options.out / f"chat{options.suffix}.png")
+            asked = stage.ask_in_the_window(QUESTION)
             show_busy_memory(stage, options.out / f"memory{options.suffix}.png")
+            stage.window._parts.chat.select(asked)
+            stage.live(1.0)
+            stage.picture(options.out / f"chat{options.suffix}.png")
         finally:
             stage.window.end()
 
