@@ -19,8 +19,11 @@ INLINE ints16 dot2(ints16 sum, codes32 w, codes32 x) {
 
 /* table[code] for codes below 16. */
 INLINE bytes32 lookup16(bytes32 codes, const int8_t *table) {
+    uint8_t names[32], named[32]; /* element by element in a vector is ten times slower */
     bytes32 y;
-    for (int i = 0; i < 32; i++) y[i] = (uint8_t)table[codes[i]];
+    memcpy(names, &codes, sizeof names);
+    for (int i = 0; i < 32; i++) named[i] = (uint8_t)table[names[i]];
+    memcpy(&y, named, sizeof y);
     return y;
 }
 
