@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[3]
-COUNT = 4000
+COUNT = 20_000
 
 
 def test_damaged_files_end_cleanly() -> None:
