@@ -19,10 +19,10 @@ from tests.end_to_end.window_driver import QUESTION
 REPO = Path(__file__).resolve().parents[2]
 
 
-def run_window(home: Path, model: Path, how: str) -> tuple[int, list[str]]:
+def run_window(home: Path, model: Path, how: str, n_chars: int = 1) -> tuple[int, list[str]]:
     """Return how the process ended, and the texts on the screen at that moment."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.window_driver", str(model), how],
+        [sys.executable, "-m", "tests.end_to_end.window_driver", str(model), how, str(n_chars)],
         cwd=REPO,
         env={**os.environ, "STRATA_HOME": str(home), "QT_QPA_PLATFORM": "offscreen"},
         capture_output=True,
@@ -34,14 +34,15 @@ def run_window(home: Path, model: Path, how: str) -> tuple[int, list[str]]:
     return ended.returncode, json.loads(ended.stdout.splitlines()[-1])
 
 
-def check_end(home: Path, model: Path, how: str) -> None:
-    status, shown = run_window(home, model, how)
+def check_end(home: Path, model: Path, how: str, n_chars: int = 1) -> None:
+    status, shown = run_window(home, model, how, n_chars)
     assert (status == 0) is (how == "close")
     assert shown[0] == QUESTION
     status, again = run_window(home, model, "look")
     assert status == 0
-    assert again[0] == QUESTION
-    assert again[1].startswith(shown[1])
+    assert again[:-1] == shown[:-1]
+    assert len(shown[-1]) >= n_chars
+    assert again[-1].startswith(shown[-1])
     store = ConversationStore(home / STORE_FILE)
     (head,) = store.conversations()
     *_, answer = store.messages(head.id)
@@ -56,4 +57,4 @@ def test_nothing_seen_is_lost(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.model
 def test_nothing_seen_is_lost_with_the_demo_model(tmp_path: Path, smollm2_path: Path) -> None:
-    check_end(tmp_path, smollm2_path, "kill")
+    check_end(tmp_path, smollm2_path, "kill", 60)
