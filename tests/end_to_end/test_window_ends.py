@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.paths import bundled_model
 from strata_desktop.app import STORE_FILE
 from strata_desktop.viewmodels.messages import MessageState
 from strata_desktop.viewmodels.store import ConversationStore
@@ -50,11 +49,7 @@ def check_end(home: Path, model: Path, how: str, n_chars: int = 1) -> None:
     assert answer.state is MessageState.INTERRUPTED
 
 
-@pytest.mark.parametrize("how", ["kill", "close"])
-def test_nothing_seen_is_lost(tmp_path: Path, how: str) -> None:
-    check_end(tmp_path, bundled_model(), how)
-
-
 @pytest.mark.model
-def test_nothing_seen_is_lost_with_the_demo_model(tmp_path: Path, smollm2_path: Path) -> None:
-    check_end(tmp_path, smollm2_path, "kill", 60)
+@pytest.mark.parametrize("how", ["kill", "close"])
+def test_nothing_seen_is_lost(tmp_path: Path, smollm2_path: Path, how: str) -> None:
+    check_end(tmp_path, smollm2_path, how, 60)
