@@ -297,7 +297,11 @@ def test_the_openai_package_understands_our_errors(make_rig: MakeRig) -> None:
             client.chat.completions.create(model="m", messages=TURNS, n=2)
         assert refused.value.param == "n"
         with pytest.raises(openai.APIError, match="scripted device failed"):
-            list(client.chat.completions.create(model="m", messages=TURNS, stream=True))
+            list(
+                client.chat.completions.create(
+                    model="m", messages=TURNS, stream=True, temperature=0
+                )
+            )
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("other")
 
