@@ -39,6 +39,8 @@ CHIP_PX = 10
 CELL_PX = 8
 """As the headings have."""
 NAME_MIN_WIDTH_PX = 150
+NAME_WIDTH_PX = 300
+"""Titles get this much before the other columns get more than they need."""
 SAMPLES = {
     SessionColumn.LANE: "63",
     SessionColumn.STATE: "reading",
@@ -163,7 +165,8 @@ class SessionsView(QTableView):
             self.setColumnHidden(column, total > room)
             if total > room:
                 total -= self._widths[column]
-        widening = min(1.4, max(1.0, 1 + 0.2 * (room - total) / total))
+        spare = self.viewport().width() - NAME_WIDTH_PX - total
+        widening = min(1.4, max(1.0, 1 + 0.3 * spare / total))
         for column, width in self._widths.items():
             self.horizontalHeader().resizeSection(column, round(width * widening))
         super().resizeEvent(event)

@@ -50,10 +50,10 @@ class Talk:
 
 
 TALKS = (
-    Talk("What does this design leave out?", 0, 20_000),
-    Talk("Explain this design to a beginner.", 0, 16_000),
-    Talk("Which tests would you write first?", 15_000, 4_000),
-    Talk("Tell me a long story about a lighthouse keeper.", 0, 0),
+    Talk("What is missing in this design?", 0, 20_000),
+    Talk("Explain this to a beginner.", 0, 16_000),
+    Talk("Which tests come first?", 15_000, 4_000),
+    Talk("Tell me a story of a lighthouse.", 0, 0),
 )
 """The first two begin with the same text, so that they share a chunk."""
 GO_ON = "Please go on, and give more details."
