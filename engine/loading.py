@@ -123,7 +123,7 @@ def open_loaded(
             raise UnsupportedModelError(summary.reason, path=config.path)
         on_progress(LoadProgress(stage="Reading the tokenizer", done_bytes=0, total_bytes=0))
         tokenizer = Tokenizer.from_metadata(file.metadata)
-        template = ChatTemplate.from_metadata(file.metadata)
+        template = ChatTemplate.from_metadata(file.metadata, tokenizer)
         shape, notes = settle_shape(config.pool, model_context_tokens=summary.context_tokens)
         check_memory(summary, shape, read_host_memory())
         backend = make_backend(

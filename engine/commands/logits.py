@@ -85,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
     path = model_path(options)
     with open_model(path) as model:
         tokenizer = Tokenizer.from_metadata(model.metadata)
-        prompts = PromptBuilder(tokenizer, ChatTemplate.from_metadata(model.metadata))
+        template = ChatTemplate.from_metadata(model.metadata, tokenizer)
+    prompts = PromptBuilder(tokenizer, template)
     ids = ids_of(options, prompts)
     arrays: dict[str, Any] = {
         "ids": ids,

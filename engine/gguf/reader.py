@@ -93,11 +93,7 @@ class GGUFModel:
             ModelFileError: the model was closed.
         """
         tensor = self.tensor(name)
-        if self._maps is None:
-            raise ModelFileError("the model was closed.", path=self.path)
-        return np.frombuffer(
-            self._maps[tensor.shard], np.uint8, tensor.n_bytes, tensor.offset_bytes
-        )
+        return np.frombuffer(self._map_of(tensor), np.uint8, tensor.n_bytes, tensor.offset_bytes)
 
     def tensor_rows(self, name: str) -> npt.NDArray[np.uint8]:
         """Return the bytes of a tensor row by row: u8[n_rows, row_bytes], read-only, no copy."""
@@ -114,12 +110,17 @@ class GGUFModel:
             ModelFileError: the model was closed.
         """
         tensor = self.tensor(name)
-        if self._maps is None:
-            raise ModelFileError("the model was closed.", path=self.path)
+        tensor_map = self._map_of(tensor)
         if sys.platform != "win32":
             start = tensor.offset_bytes - tensor.offset_bytes % mmap.PAGESIZE
             n_bytes = tensor.offset_bytes + tensor.n_bytes - start
-            self._maps[tensor.shard].madvise(mmap.MADV_RANDOM, start, n_bytes)
+            tensor_map.madvise(mmap.MADV_RANDOM, start, n_bytes)
+
+    def _map_of(self, tensor: TensorInfo) -> mmap.mmap:
+        """Return the mapped file that a tensor lies in; the model must be open."""
+        if self._maps is None:
+            raise ModelFileError("the model was closed.", path=self.path)
+        return self._maps[tensor.shard]
 
     def close(self) -> None:
         """Let go of the files; each is unmapped when no tensor bytes of it are in use."""
