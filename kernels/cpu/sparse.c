@@ -168,11 +168,7 @@ static void load_tile(const strata_worker *worker, const strata_attend_pages *op
         const int64_t left = op->page_cells - in_page, n_cells = left < stop - first ? left : stop - first;
         const uint8_t *from =
             strata_cell_at(&op->kv, op->kv.lanes[row], page * op->page_cells + in_page, cell_bytes) + offset_bytes;
-        if (op->is_half)
-            worker->kernels->load_cells((const strata_half *)(const void *)from, cell_values, y, n_cells, dim);
-        else
-            for (int64_t c = 0; c < n_cells; c++)
-                memcpy(y + c * dim, from + c * cell_bytes, (size_t)dim * sizeof(float));
+        strata_load_cells(worker->kernels, op->is_half, from, cell_values, y, n_cells, dim);
         first += n_cells;
         y += n_cells * dim;
     }
