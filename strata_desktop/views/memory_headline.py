@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QRect, QSize, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QSizePolicy, QWidget
 
@@ -45,12 +45,6 @@ class FigureTile(QWidget):
         self.setAccessibleName(f"{figure.label}: {figure.value} {figure.unit}".strip())
         self.setAccessibleDescription(figure.detail.replace("\n", ", "))
         self.update()
-
-    def changeEvent(self, event: QEvent) -> None:
-        """Draw in the new colours when the theme changes."""
-        if event.type() is QEvent.Type.PaletteChange:
-            self.update()
-        super().changeEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the lines from top to bottom."""

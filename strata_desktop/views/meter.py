@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QRect, QSize, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -42,12 +42,6 @@ class Meter(QWidget):
             self.setAccessibleName(f"{gauge.label}: {gauge.text}. {gauge.note}".strip())
             self.setToolTip(gauge.explanation)
         self.update()
-
-    def changeEvent(self, event: QEvent) -> None:
-        """Draw anew when the theme changes."""
-        if event.type() is QEvent.Type.PaletteChange:
-            self.update()
-        super().changeEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw label, bar, numbers and note."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QRect, QSize, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
@@ -45,12 +45,6 @@ class FitBar(QWidget):
             self._estimate = estimate
             self.setAccessibleDescription("" if estimate is None else estimate.verdict)
             self.update()
-
-    def changeEvent(self, event: QEvent) -> None:
-        """Draw anew when the theme changes."""
-        if event.type() is QEvent.Type.PaletteChange:
-            self.update()
-        super().changeEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the track, the parts and the mark."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QRect, QSize, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -30,12 +30,6 @@ class PoolLegend(QWidget):
         metrics = QFontMetrics(self._font)
         words = sum(metrics.horizontalAdvance(word) for word in WORDS)
         return QSize(words + len(WORDS) * (SWATCH_PX + 6) + (len(WORDS) - 1) * 12 + 2, 18)
-
-    def changeEvent(self, event: QEvent) -> None:
-        """Draw anew when the theme changes."""
-        if event.type() is QEvent.Type.PaletteChange:
-            self.update()
-        super().changeEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the swatches."""
