@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.demo_model import find_demo_model
+
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 REPO = Path(__file__).resolve().parent.parent
@@ -24,9 +26,7 @@ def shared_dir() -> Path:
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The demo model's file; skips where it was not fetched."""
-    from engine.paths import DEMO_MODEL_FILE, demo_model
-
-    for path in (demo_model(), REPO / "local" / "models" / DEMO_MODEL_FILE):
-        if path.is_file():
-            return path
-    pytest.skip("the demo model was not fetched; `python -m installer test` does it")
+    path = find_demo_model()
+    if path is None:
+        pytest.skip("the demo model was not fetched; `python -m installer test` does it")
+    return path

@@ -195,10 +195,9 @@ def compare(work: Work, n_runs: int) -> None:
 
 
 def main() -> None:
-    from engine.paths import DEMO_MODEL_FILE, demo_model
+    from tests.demo_model import find_demo_model
 
-    known = [path for path in (demo_model(), REPO / "local" / "models" / DEMO_MODEL_FILE) if path]
-    demo = next((path for path in known if path.is_file()), None)
+    demo = find_demo_model()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", type=Path, default=[demo] if demo else [])
     parser.add_argument("--threads", nargs="+", type=int, default=[2])

@@ -20,9 +20,9 @@ sys.path.insert(0, str(REPO))
 from engine.backend.cpu import CpuBackend  # noqa: E402
 from engine.config import BackendConfig  # noqa: E402
 from engine.gguf.reader import open_model  # noqa: E402
-from engine.paths import DEMO_MODEL_FILE, demo_model  # noqa: E402
 from engine.step import LaneId, Span, StepPlan  # noqa: E402
 from kernels.cpu.library import Level  # noqa: E402
+from tests.demo_model import find_demo_model  # noqa: E402
 
 
 def measure(path: Path, n_threads: int, *, args: argparse.Namespace) -> None:
@@ -77,12 +77,8 @@ def measure(path: Path, n_threads: int, *, args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    default = next(
-        (p for p in (demo_model(), REPO / "local" / "models" / DEMO_MODEL_FILE) if p.is_file()),
-        None,
-    )
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?", type=Path, default=default)
+    parser.add_argument("model", nargs="?", type=Path, default=find_demo_model())
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=64)

@@ -49,15 +49,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def find_model(given: Path | None) -> Path:
-    from engine.paths import DEMO_MODEL_FILE, demo_model
-
-    for path in (given, demo_model(), REPO / "local" / "models" / DEMO_MODEL_FILE):
-        if path is not None and path.is_file():
-            return path
-    sys.exit("The demo model is not there; `python -m installer run` fetches it.")
-
-
 def write_for_ever(address: str) -> None:
     """Be the four clients: each has answers written until the process is ended."""
 
@@ -144,6 +135,10 @@ def main() -> None:
         return
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     sys.path.insert(0, str(REPO))
+    from tests.demo_model import require_model
+
+    if not arguments.attach:
+        arguments.model = require_model(arguments.model)
     with tempfile.TemporaryDirectory() as home:
         os.environ["STRATA_HOME"] = home
         results = measure(arguments, Path(home))
@@ -165,7 +160,7 @@ def measure(arguments: argparse.Namespace, home: Path) -> dict[str, dict[str, fl
     if arguments.attach:
         argv += ["--attach", arguments.attach]
     else:
-        argv += [str(find_model(arguments.model)), "--port", "0", "--max-context", "4096"]
+        argv += [str(arguments.model), "--port", "0", "--max-context", "4096"]
     app, window, host = build_app(argv, home)
     # The same as what the window's own start does; see strata_desktop.app.main.
     width, height = (int(number) for number in arguments.size.split("x"))

@@ -71,15 +71,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def find_model(given: Path | None) -> Path:
-    from engine.paths import DEMO_MODEL_FILE, demo_model
-
-    for path in (given, demo_model(), REPO / "local" / "models" / DEMO_MODEL_FILE):
-        if path is not None and path.is_file():
-            return path
-    sys.exit("The demo model is not there; `python -m installer run` fetches it.")
-
-
 class Stage:
     """The running program, driven as a person and four clients would.
 
@@ -93,7 +84,7 @@ class Stage:
         width, height = (int(part) for part in options.size.split("x"))
         self.app, self.window, self.host = build_app(
             [
-                str(find_model(options.model)),
+                str(options.model),
                 "--port=0",
                 f"--theme={options.theme}",
                 "--batch=4",
@@ -211,6 +202,9 @@ def show_busy_memory(stage: Stage, path: Path) -> None:
 def main() -> None:
     options = parse_arguments()
     sys.path.insert(0, str(REPO))
+    from tests.demo_model import require_model
+
+    options.model = require_model(options.model)
     # Qt reads both when it is loaded.
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["QT_SCALE_FACTOR"] = str(options.scale)

@@ -1,47 +1,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
-from strata_desktop.client.api_client import ApiClient
-from strata_desktop.client.status_feed import StatusFeed
 from strata_desktop.viewmodels.memory import MemoryModel
-from strata_desktop.viewmodels.memory_throttle import Throttle
 from tests.desktop.fake_engine import FakeEngine
 from tests.desktop.manual_clock import ManualClock
 from tests.desktop.snapshots import HOST, Held, make_pool, make_status
+
+pytest_plugins = ("tests.desktop.panel_fixtures",)
 
 BUSY = Held(id="s1", n_tokens=9000, state="writing", lane=0, key="talk-1", tokens_per_s=20.0)
 IDLE = Held(id="s2", n_tokens=5000, state="idle", idle_s=60.0, key="talk-2")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def feed(client: ApiClient) -> StatusFeed:
-    return StatusFeed(client)
-
-
-@pytest.fixture
-def model(client: ApiClient, feed: StatusFeed, clock: ManualClock) -> MemoryModel:
-    throttle = Throttle(interval_s=0.1, clock=clock, schedule=clock.schedule)
-    return MemoryModel(feed, client, throttle=throttle)
-
-
-@pytest.fixture
-def show(feed: StatusFeed, clock: ManualClock) -> Callable[..., None]:
-    """Send a status and let a second go by."""
-
-    def send(*held: Held, n_chunks: int = 16) -> None:
-        feed.status.emit(make_status(make_pool(n_chunks, held), time_s=1000 + clock()))
-        clock.advance(1)
-
-    return send
+def model(memory: MemoryModel) -> MemoryModel:
+    return memory
 
 
 def test_before_the_first_report(model: MemoryModel) -> None:

@@ -14,15 +14,7 @@ from strata_desktop.viewmodels.server import ServerModel, curl_line
 from tests.desktop.manual_clock import ManualClock
 from tests.desktop.snapshots import make_pool, make_status
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def feed(client: ApiClient) -> StatusFeed:
-    return StatusFeed(client)
+pytest_plugins = ("tests.desktop.panel_fixtures",)
 
 
 @pytest.fixture
